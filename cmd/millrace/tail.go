@@ -23,10 +23,9 @@ const (
 	tailBuffer    = 64 << 10 // bytes of output that wait for the next pause of the input
 	// endGrace is how long after --until its last events may still be on their way.
 	endGrace = 2 * time.Second
-	// endQuiet is how long a server that does not say that it is live has to be quiet.
-	endQuiet = 5 * time.Second
-	// connectPatience is how long a server may take to begin.
-	connectPatience = 5 * time.Second
+	// endQuiet is how long a server that does not say that it is live has to be quiet. One of
+	// several that hangs is left before.
+	endQuiet = 7 * time.Second
 )
 
 func (c *tailConfig) run(ctx context.Context, _ []string, stdout, stderr io.Writer) error {
@@ -65,10 +64,10 @@ type tailer struct {
 	skipUS  int64       // events without a position up to here were printed by an earlier run
 	failed  error       // of the output
 
-	noted    string       // in file
-	live     atomic.Bool  // the server says that all it has was sent
-	millrace atomic.Bool  // the server has sent an info message or a heartbeat, so it is a millrace
-	busyTo   atomic.Int64 // Unix nanoseconds; quiet before that means nothing
+	noted      string       // in file
+	live       atomic.Bool  // the server says that all it has was sent
+	millrace   atomic.Bool  // the server has sent what only a millrace sends
+	quietSince atomic.Int64 // Unix nanoseconds; 0: there is no connection
 }
 
 func (t *tailer) run(ctx context.Context) error {
@@ -79,7 +78,7 @@ func (t *tailer) run(ctx context.Context) error {
 	if cfg.Cursor, err = t.start(); err != nil {
 		return err
 	}
-	cfg.OnInfo, cfg.OnWait, cfg.OnDisconnect = t.inform, t.flush, t.disconnected
+	cfg.OnInfo, cfg.OnWait, cfg.OnDisconnect = t.inform, t.wait, t.disconnected
 	c, err := client.New(cfg)
 	if err != nil {
 		return usageError{err}
@@ -134,7 +133,10 @@ func (t *tailer) follow(ctx context.Context, c *client.Client) error {
 		if err != nil {
 			return t.advise(err)
 		}
-		t.busyTo.Store(time.Now().UnixNano())
+		t.quietSince.Store(time.Now().UnixNano())
+		if !t.cfg.v2 { // there each event has a seq
+			t.millrace.Store(e.Cursor != "")
+		}
 		switch {
 		case e.TimeUS <= t.skipUS:
 			continue
@@ -183,6 +185,12 @@ func (t *tailer) write(line []byte) {
 	if _, err := t.out.Write(line); err != nil && t.failed == nil {
 		t.failed = err
 	}
+}
+
+// wait is called when there is a connection, and whenever nothing more has come over it.
+func (t *tailer) wait() {
+	t.quietSince.CompareAndSwap(0, time.Now().UnixNano())
+	t.flush()
 }
 
 // flush writes out what is printed, and notes how far that is.
@@ -251,7 +259,7 @@ func describe(i client.Info) string {
 
 func (t *tailer) disconnected(err error, wait time.Duration) {
 	t.live.Store(false)
-	t.busyTo.Store(time.Now().Add(wait + connectPatience).UnixNano())
+	t.quietSince.Store(0)
 	if wait == 0 {
 		t.say("%v; going on with another server", err)
 		return
@@ -271,7 +279,6 @@ func (t *tailer) watchEnd(ctx context.Context) {
 	if t.end.never() {
 		return
 	}
-	t.busyTo.CompareAndSwap(0, time.Now().Add(connectPatience).UnixNano())
 	for {
 		select {
 		case <-ctx.Done():
@@ -282,8 +289,9 @@ func (t *tailer) watchEnd(ctx context.Context) {
 		if !t.end.live && now.Before(time.UnixMicro(t.end.timeUS).Add(endGrace)) {
 			continue
 		}
-		quiet := now.Sub(time.Unix(0, t.busyTo.Load()))
-		if t.live.Load() || !t.millrace.Load() && quiet > endQuiet {
+		since := t.quietSince.Load()
+		quiet := since > 0 && now.Sub(time.Unix(0, since)) > endQuiet
+		if t.live.Load() || !t.millrace.Load() && quiet {
 			t.done(errTailDone)
 			return
 		}

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/gorilla/websocket"
 
 	"millrace/dict/jetstream"
 	"millrace/public/client"
@@ -120,10 +121,25 @@ func TestTailDisconnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tl, _, said := newTailer(&tailConfig{})
 		tl.live.Store(true)
+		tl.quietSince.Store(1)
 		tl.disconnected(errors.New("it broke"), 1500*time.Millisecond)
-		want := time.Now().Add(1500*time.Millisecond + connectPatience).UnixNano()
-		if tl.live.Load() || tl.busyTo.Load() != want || said.String() != "millrace tail: it broke; connecting again in 1.5 s\n" {
-			t.Errorf("live %t, %v, %q", tl.live.Load(), tl.busyTo.Load(), said)
+		if tl.live.Load() || tl.quietSince.Load() != 0 || said.String() != "millrace tail: it broke; connecting again in 1.5 s\n" {
+			t.Errorf("live %t, %v, %q", tl.live.Load(), tl.quietSince.Load(), said)
+		}
+	})
+}
+
+// TestTailWait: quiet counts from the first wait of a connection, or from an event.
+func TestTailWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tl, _, _ := newTailer(&tailConfig{})
+		want := time.Now().UnixNano()
+		for range 2 {
+			tl.wait()
+			if got := tl.quietSince.Load(); got != want {
+				t.Errorf("quiet since %d, want %d", got, want)
+			}
+			time.Sleep(time.Second) // of the bubble
 		}
 	})
 }
@@ -203,15 +219,16 @@ func TestTailWatchEnd(t *testing.T) {
 		until    time.Duration // from the start; 0: live
 		live     bool          // the server says so
 		millrace bool
-		busy     time.Duration // quiet counts from there
+		quiet    time.Duration // since then; 0: there is no connection
 		want     time.Duration // at about that time it ends
 	}{
 		"live at once":         {live: true, want: 0},
 		"live, --until later":  {until: 10 * time.Second, live: true, want: 10*time.Second + endGrace},
-		"never live":           {millrace: true, want: never},
-		"quiet":                {want: connectPatience + endQuiet},
-		"quiet later":          {busy: time.Minute, want: time.Minute + endQuiet},
-		"quiet, --until later": {until: time.Minute, want: time.Minute + endGrace},
+		"never live":           {millrace: true, quiet: 1, want: never},
+		"no connection":        {want: never},
+		"quiet":                {quiet: 1, want: endQuiet},
+		"quiet later":          {quiet: time.Minute, want: time.Minute + endQuiet},
+		"quiet, --until later": {until: time.Minute, quiet: 1, want: time.Minute + endGrace},
 		"no end":               {until: never, want: never},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -226,8 +243,8 @@ func TestTailWatchEnd(t *testing.T) {
 				}
 				tl.live.Store(tc.live)
 				tl.millrace.Store(tc.millrace)
-				if tc.busy > 0 {
-					tl.busyTo.Store(begun.Add(tc.busy).UnixNano())
+				if tc.quiet > 0 {
+					tl.quietSince.Store(begun.Add(tc.quiet).UnixNano())
 				}
 				var ended time.Duration = never
 				ctx, cancel := context.WithTimeout(t.Context(), never)
@@ -245,6 +262,40 @@ func TestTailWatchEnd(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestTailKnowsMillraces: on v1's wire a position shows that the server is a millrace, on v2's wire
+// a seq does not.
+func TestTailKnowsMillraces(t *testing.T) {
+	const v1, v2 = `{"did":"did:plc:a","time_us":1790000000000000,"kind":"identity","identity":{}%s}`, `{"$type":"message","payload":{"$type":` +
+		`"network.bsky.jetstream.subscribeEvents#identity","did":"did:plc:a","identity":{},"seq":1,"time":"2026-11-25T00:00:00.000000Z"}}`
+	for _, tc := range []struct {
+		path, event string
+		before      bool
+		want        bool
+	}{
+		{"", fmt.Sprintf(v1, `,"cursor":"b7e1c0-1-0"`), false, true}, {"", fmt.Sprintf(v1, ""), true, false},
+		{client.V2Path, v2, false, false}, {client.V2Path, v2, true, true},
+	} {
+		up := websocket.Upgrader{}
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if ws, err := up.Upgrade(w, r, nil); err == nil {
+				_ = ws.WriteMessage(websocket.TextMessage, []byte(tc.event))
+				_, _, _ = ws.ReadMessage() // until it leaves
+				ws.Close()
+			}
+		}))
+		c, err := client.New(client.Config{URL: server.URL + tc.path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tl, out, _ := newTailer(&tailConfig{count: 1, v2: tc.path != ""})
+		tl.millrace.Store(tc.before)
+		if err := tl.follow(t.Context(), c); err != nil || tl.millrace.Load() != tc.want || tl.quietSince.Load() == 0 || tl.printed != 1 {
+			t.Errorf("%s: %v, a millrace %t, printed %d: %s", tc.event, err, tl.millrace.Load(), tl.printed, out)
+		}
+		server.Close()
 	}
 }
 
