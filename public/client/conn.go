@@ -85,17 +85,21 @@ type conn struct {
 // dial connects and shakes hands.
 func (c *Client) dial(ctx context.Context, s *server, query string) (*conn, error) {
 	live := &liveConn{silence: c.cfg.Silence, onWait: c.cfg.OnWait}
+	stop := func() bool { return true }
+	defer func() { stop() }()
 	d := websocket.Dialer{
 		HandshakeTimeout: handshakeTimeout,
 		ReadBufferSize:   readBufferBytes,
 		Proxy:            http.ProxyFromEnvironment,
 		TLSClientConfig:  c.cfg.TLS,
-		NetDialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			raw, err := c.hooks.dial(ctx, network, address)
+		NetDialContext: func(dialing context.Context, network, address string) (net.Conn, error) {
+			raw, err := c.hooks.dial(dialing, network, address)
 			if err != nil {
 				return nil, err
 			}
 			live.Conn = raw
+			// The handshake heeds the deadline of a context only. That of dialing ends with it.
+			stop = context.AfterFunc(ctx, func() { raw.Close() })
 			return live, nil
 		},
 	}

@@ -228,6 +228,21 @@ func TestBackoffWithoutDictionary(t *testing.T) {
 	})
 }
 
+// A client that is stopped waits for no answer to its handshake.
+func TestStopInHandshake(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		c := servePipes(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			cancel(io.EOF)
+			<-r.Context().Done()
+		}), client.Config{})
+		begin := time.Now()
+		if err := firstErrorOf(ctx, c); !errors.Is(err, io.EOF) || time.Since(begin) > 0 {
+			t.Errorf("%v after %v", err, time.Since(begin))
+		}
+	})
+}
+
 // Options that change while a connection is made are sent over it.
 func TestUpdateWhileConnecting(t *testing.T) {
 	t.Parallel()
