@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"os/signal"
 	"strconv"
@@ -142,8 +143,8 @@ func (t *tailer) follow(ctx context.Context, c *client.Client) error {
 			continue
 		case e.TimeUS > t.end.timeUS:
 			return nil
-		case (e.Cursor == "" || t.cfg.v2) && t.end.live && e.TimeUS > t.cfg.now.UnixMicro():
-			return nil // neither a plain Jetstream nor v2's wire says that it is live
+		case (e.Cursor == "" || t.cfg.v2) && t.end.live && t.end.timeUS == math.MaxInt64 && e.TimeUS > t.cfg.now.UnixMicro():
+			return nil // a plain Jetstream says neither that it is live nor where its log ends
 		}
 		t.print(&e)
 		if t.printed++; t.printed == t.cfg.count {

@@ -299,6 +299,31 @@ func TestTailKnowsMillraces(t *testing.T) {
 	}
 }
 
+// TestTailStampsAhead: on v2's wire the output ends with the server's newest event, though that is
+// stamped ahead of this machine's clock.
+func TestTailStampsAhead(t *testing.T) {
+	up := websocket.Upgrader{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if ws, err := up.Upgrade(w, r, nil); err == nil {
+			_ = ws.WriteMessage(websocket.TextMessage, []byte(`{"$type":"message","payload":{"$type":"network.bsky.jetstream.subscribeEvents#identity",`+
+				`"did":"did:plc:a","identity":{},"seq":1,"time":"2026-11-25T00:00:00.000000Z"}}`))
+			_, _, _ = ws.ReadMessage() // until it leaves
+			ws.Close()
+		}
+	}))
+	defer server.Close()
+	c, err := client.New(client.Config{URL: server.URL + client.V2Path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stamp := time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC)
+	tl, _, _ := newTailer(&tailConfig{count: 1, v2: true, now: stamp.Add(-time.Minute)})
+	tl.end = end{timeUS: stamp.UnixMicro(), live: true}
+	if err := tl.follow(t.Context(), c); err != nil || tl.printed != 1 {
+		t.Errorf("%v, printed %d", err, tl.printed)
+	}
+}
+
 // TestTailStart starts where the last run ended, else as the flags say.
 func TestTailStart(t *testing.T) {
 	kept := writeFile(t, filepath.Join(t.TempDir(), "kept"), "1795210200000000\n")
