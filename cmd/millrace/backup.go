@@ -87,23 +87,25 @@ func (c *backupConfig) run(ctx context.Context, _ []string, stdout, _ io.Writer)
 	return nil
 }
 
-// backUp asks the server that has the log open, or copies the stores of one that does not run. A
-// server that was killed leaves control.json behind, and a copy of the directory has it.
+// backUp copies the stores, or asks the server that has them open, or alone can reach --to. A server
+// that was killed leaves control.json behind, and a copy of the directory has it.
 func (c *backupConfig) backUp(ctx context.Context) (*backupManifest, error) {
-	_, err := lookAtLog((&config{dataDir: c.dataDir}).logDir(), &lookFS{FS: vfs.Default})
-	if isLocked(err) {
-		running, err := readControl(c.dataDir)
-		if err != nil {
-			return nil, err
-		}
-		if running != nil {
-			m, err := running.backUp(ctx, c.to)
-			if !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, errNotOurs) {
-				return m, err
-			}
-		}
-	} else if m, err := makeBackup(c.to, c.copyStopped); !isLocked(err) {
+	m, err := makeBackup(c.to, c.copyStopped)
+	if !isLocked(err) && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission) {
 		return m, err
+	}
+	running, controlErr := readControl(c.dataDir)
+	if controlErr != nil {
+		return nil, controlErr
+	}
+	if running != nil {
+		m, err := running.backUp(ctx, c.to)
+		if !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, errNotOurs) {
+			return m, err
+		}
+	}
+	if !isLocked(err) {
+		return nil, err
 	}
 	return nil, advise(fmt.Errorf("%s is in use by another process, which cannot be asked for a backup", c.dataDir),
 		"It runs with --metrics-listen '', or is no server. Start it with --metrics-listen 127.0.0.1:6009, or stop it while the backup is made.")

@@ -168,7 +168,7 @@ func TestLittleMemory(t *testing.T) {
 	if err := w.feed.graph.Save(t.Context(), w.file); err != nil {
 		t.Fatal(err)
 	}
-	w.reopen(nil)
+	w.reopen(func(c *Config) { c.Memory = 1 << 30 }) // it has room for what is in the file
 	if _, err := os.Stat(w.file); w.feed.rows == nil || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a graph that misses edges is loaded: %v", err)
 	}
