@@ -115,6 +115,9 @@ func (d *day) json(minute uint32) ([]byte, error) {
 	if d.body != nil {
 		return d.body, nil
 	}
+	if d.samples[minute%dayMinutes].Minute != minute {
+		minute-- // its first sample is yet to come
+	}
 	answer := dayJSON{60 * int64(minute), []*float64{}, []*int64{}, []*uint32{}}
 	for _, s := range d.lastLocked(dayMinutes, minute) {
 		var lag *float64

@@ -169,6 +169,19 @@ func TestMinuteOfTheDayBefore(t *testing.T) {
 	}
 }
 
+// TestNewMinute: until a minute has its first sample, the answer ends with the one before.
+func TestNewMinute(t *testing.T) {
+	const first = 2 * dayMinutes
+	var d day
+	d.add(sample{Minute: first})
+	for _, minute := range []uint32{first + 1, first} {
+		if body, err := d.json(minute); err != nil || !strings.Contains(string(body), `"end_s":172800,"lag_s":[0]`) {
+			t.Errorf("in minute %d: %s, %v", minute, body, err)
+		}
+		d.body = nil
+	}
+}
+
 // TestDayIsKeptEachMinute: a server that dies loses a minute of samples at most.
 func TestDayIsKeptEachMinute(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "day")

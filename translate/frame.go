@@ -307,8 +307,9 @@ func (t *Translator) appendSync(dst *Batch) Reason {
 	return kept
 }
 
-// appendMember appends name and the text that value holds, or nothing if value is absent or null. It
-// returns a reason if it is anything else, or if the event that begins at start would be too large.
+// appendMember appends name and the text that value holds, or nothing if value is absent or null.
+// It returns a reason if it is anything else, or if the event that begins at start would be too
+// large.
 func (t *Translator) appendMember(json []byte, name string, value []byte, start int) ([]byte, Reason) {
 	if isNull(value) {
 		return json, kept

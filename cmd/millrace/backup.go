@@ -87,8 +87,8 @@ func (c *backupConfig) run(ctx context.Context, _ []string, stdout, _ io.Writer)
 	return nil
 }
 
-// backUp copies the stores, or asks the server that has them open, or alone can reach --to. A server
-// that was killed leaves control.json behind, and a copy of the directory has it.
+// backUp copies the stores, or asks the server that has them open, or alone can reach --to. A
+// server that was killed leaves control.json behind, and a copy of the directory has it.
 func (c *backupConfig) backUp(ctx context.Context) (*backupManifest, error) {
 	m, err := makeBackup(c.to, c.copyStopped)
 	if !isLocked(err) && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission) {

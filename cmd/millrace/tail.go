@@ -214,7 +214,9 @@ func (t *tailer) flush() {
 
 // inform takes what the server says besides events.
 func (t *tailer) inform(i client.Info) {
-	t.millrace.Store(true)
+	if !t.cfg.v2 || i.Name == client.InfoHeartbeat || i.Name == client.InfoReferencesBegin {
+		t.millrace.Store(true) // Jetstream v2 sends the others, too
+	}
 	if i.Name == client.InfoHeartbeat || i.Name == client.InfoLive || i.Name == client.InfoGoingAway {
 		t.progress.see(i.TimeUS, 0)
 		if i.Cursor != "" && i.TimeUS <= t.end.timeUS {

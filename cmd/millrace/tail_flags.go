@@ -186,6 +186,9 @@ func (c *tailConfig) completeURLs() error {
 	return nil
 }
 
+// firstV2Time is 2001-09-09: v2's wire takes what is less for a seq.
+const firstV2Time = 1e15
+
 // parseSpan reads where to start and where to end.
 func (c *tailConfig) parseSpan() (err error) {
 	if c.end, c.askServer, err = parseUntil(c.until, c.now); err != nil {
@@ -198,6 +201,9 @@ func (c *tailConfig) parseSpan() (err error) {
 	case c.since != "":
 		if start, err = parseMoment(c.since, c.now); err != nil {
 			return fmt.Errorf("--since %w", err)
+		}
+		if c.v2 {
+			start = max(start, firstV2Time)
 		}
 		c.client.Cursor = strconv.FormatInt(start, 10)
 	case c.client.Cursor != "":

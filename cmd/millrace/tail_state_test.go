@@ -116,6 +116,16 @@ func TestTailInform(t *testing.T) {
 	}
 }
 
+// TestTailKnowsMillracesOfV2: on v2's wire Jetstream sends some of the same info messages.
+func TestTailKnowsMillracesOfV2(t *testing.T) {
+	for name, want := range map[string]bool{client.InfoHeartbeat: true, client.InfoReferencesBegin: true, client.InfoClamped: false} {
+		tl, _, _ := newTailer(&tailConfig{v2: true})
+		if tl.inform(client.Info{Name: name}); tl.millrace.Load() != want {
+			t.Errorf("after %s: %t, want %t", name, !want, want)
+		}
+	}
+}
+
 // TestTailDisconnected: a connection that ends is reported, and what was live need not be.
 func TestTailDisconnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

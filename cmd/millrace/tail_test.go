@@ -94,6 +94,16 @@ func TestTailV2URL(t *testing.T) {
 	}
 }
 
+// TestTailSinceLongAgo: on v2's wire a time before 2001-09-09 would be a seq.
+func TestTailSinceLongAgo(t *testing.T) {
+	for wire, want := range map[string]string{"--v2": "1000000000000000", "--v2=false": "946684800000000"} {
+		c, err := parseTail([]string{wire, "--since", "2000-01-01T00:00:00Z"}, time.Now())
+		if err != nil || c.client.Cursor != want {
+			t.Errorf("%s: cursor %s, %v, want %s", wire, c.client.Cursor, err, want)
+		}
+	}
+}
+
 // manyOf returns n words, separated by commas.
 func manyOf(word string, n int) string {
 	var all []string

@@ -74,6 +74,9 @@ func New(cfg Config) (*Client, error) {
 		if err != nil {
 			return nil, fmt.Errorf("client: field URL: %w", err)
 		}
+		if u.User != nil {
+			return nil, fmt.Errorf("client: field URL: %s has a user name, which belongs in Header", u.Redacted())
+		}
 		if i > 0 && isV2(u) != c.v2 {
 			return nil, fmt.Errorf("client: field URLs: %s is not of the same wire as %s", u.Redacted(), c.servers[0].subscribe.Redacted())
 		}

@@ -15,6 +15,7 @@ func TestConfig(t *testing.T) {
 	}{
 		{"URL", client.Config{URL: "ftp://x"}},
 		{"URL", client.Config{URL: "ws://"}},
+		{"URL: ws://me:xxxxx@x/subscribe has a user name", client.Config{URL: "ws://me:secret@x"}},
 		{"Cursor", client.Config{URL: "x", Cursor: "yesterday"}},
 		{"Kinds", client.Config{URL: "x", Kinds: []client.Kind{"post"}}},
 		{"Options: 101 collections", client.Config{URL: "x", Options: client.Options{Collections: make([]string, 101)}}},
