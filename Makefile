@@ -29,7 +29,7 @@ run: build ## the real relay, data in ./data, websocket on :6008
 demo: build ## a simulated relay and millrace on this machine, nothing else needed
 	@./deploy/demo
 
-test: ## all that takes two minutes or so, of PACKAGES
+test: ## the tests of PACKAGES, a few minutes; not those of test-long
 	$(GO) test -count=1 -timeout 30m $(TESTFLAGS) $(PACKAGES)
 
 test-long: ## kill -9 in mid-stream, long random schedules: the tests that MILLRACE_TEST_LONG changes
