@@ -65,12 +65,12 @@ type daemon struct {
 // which the memory limit bounds anyhow. It makes a cold replay some 15 % faster.
 const gcPercent = 300
 
-func (cfg *config) serve(ctx context.Context, _ []string, _, stderr io.Writer) error {
+func (c *config) serve(ctx context.Context, _ []string, _, stderr io.Writer) error {
 	tidyMalloc()
 	debug.SetGCPercent(gcPercent)
-	debug.SetMemoryLimit(cfg.memoryShares().goLimit(cfg.memory))
-	logger := newLogger(cfg, stderr)
-	d, err := newDaemon(ctx, cfg, logger)
+	debug.SetMemoryLimit(c.memoryShares().goLimit(c.memory))
+	logger := newLogger(c, stderr)
+	d, err := newDaemon(ctx, c, logger)
 	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx))) {
 		logger.Info("millrace was stopped before it served")
 		return nil

@@ -24,7 +24,7 @@ type fakeLog struct {
 
 func (l fakeLog) Changes(_ context.Context, after replay.EpochEnd, f func(*replay.Changes) error) error {
 	for i := range l.steps {
-		if s := l.steps[i]; Position(after).Before(Position(s.Through)) {
+		if s := l.steps[i]; after.Before(s.Through) {
 			if err := f(&s); err != nil {
 				return err
 			}
