@@ -288,7 +288,7 @@ func TestDictRefuses(t *testing.T) {
 		{"train --out " + text + " " + few, false, "exists already"},
 		{"train " + text, false, "line 3 is not an event"},
 		{"train --compare " + text + " " + few, false, "not a zstd dictionary"},
-		{"inspect", true, "name of a dictionary file"},
+		{"inspect", true, "usage: millrace dict inspect FILE…"},
 		{"inspect " + text, false, "not a zstd dictionary"},
 		{"inspect " + filepath.Join(dir, "absent"), false, "absent"},
 	} {
