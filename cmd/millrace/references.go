@@ -157,7 +157,7 @@ func (d *daemon) holdLog() replay.EpochEnd {
 	}
 	at, _ := d.refs.Flush() // a failure of the store ends the server
 	// After the flush: a backup that begins after this has at least what was flushed.
-	if copied := d.copied.Load(); copied != nil {
+	if copied := d.copied.Load(); copied != nil && copied.Before(at) {
 		at = *copied
 	}
 	return at
