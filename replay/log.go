@@ -73,6 +73,7 @@ type storedDictionary struct {
 type trims struct {
 	mu    sync.Mutex       // serialises them
 	clock clocktrust.Trust // guarded by mu
+	ahead bool             // stamps are ahead of a trusted clock; guarded by mu
 }
 
 // Progress returns what was committed last.

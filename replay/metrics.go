@@ -96,7 +96,7 @@ func (m *metrics) registerState(auto promauto.Factory, l *Log) {
 	counter("cache_hits_total", "Parts and variants found in the cache.", func() float64 { return float64(l.blocks.cache.Stats().Hits) })
 	counter("cache_misses_total", "Parts loaded and variants built for the cache.",
 		func() float64 { return float64(l.blocks.cache.Stats().Misses) })
-	gauge("trim_paused", "1 while trimming by age is paused because the clock is not trusted.",
+	gauge("trim_paused", "1 while trimming by age is paused because the clock is not trusted, or stamps are ahead of it.",
 		func() float64 { return oneIf(m.trimPaused.Load()) })
 	gauge("failed", "1 after a write or sync failed, or the log was found corrupt.",
 		func() float64 { return oneIf(l.store.Err() != nil) })

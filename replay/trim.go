@@ -131,7 +131,14 @@ func (l *Log) watchClockLocked() (trusted bool) {
 		l.cfg.Logger.Error("the clock does not agree with the times of frames: trimming by age is paused; "+
 			"if no backlog is being read, check this machine's clock", "frame_age", age, "allowed", clocktrust.MaxError)
 	}
-	l.metrics.trimPaused.Store(!trusted)
+	lead := time.UnixMicro(l.snap.Load().TimeUS).Sub(l.cfg.Now())
+	wasAhead := l.trims.ahead
+	l.trims.ahead = trusted && l.cfg.Retention > 0 && lead > clocktrust.MaxError
+	if l.trims.ahead && !wasAhead {
+		l.cfg.Logger.Error("the clock was ahead once, and events are stamped as later than it ever since: they are not trimmed by age "+
+			"until it gets there and they are old; limits by bytes hold", "ahead", lead.Round(time.Second))
+	}
+	l.metrics.trimPaused.Store(!trusted || l.trims.ahead)
 	return trusted
 }
 

@@ -245,6 +245,38 @@ func TestClockBehindAtOpen(t *testing.T) {
 	}
 }
 
+// TestClockWasAhead: stamps stay ahead of a clock that was ahead once. That trims by age wait for it
+// is said.
+func TestClockWasAhead(t *testing.T) {
+	clock := newTestClock()
+	a := tenBlocks(t, testConfig(t, vfs.NewMem(), clock), clock)
+	paused := func() bool {
+		t.Helper()
+		if err := a.l.Trim(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return a.l.metrics.trimPaused.Load()
+	}
+	clock.step(2 * time.Hour)
+	a.append(a.block(1, 900, 900, format.Place{Seq: 900}))
+	clock.step(-2 * time.Hour)
+	paused()
+	for range 11 {
+		clock.advance(time.Minute)
+		paused()
+	}
+	if !a.l.trims.clock.Trusted() || !paused() {
+		t.Errorf("trusted %t, paused %t", a.l.trims.clock.Trusted(), paused())
+	}
+	for range 2 * 60 {
+		clock.advance(time.Minute)
+		paused()
+	}
+	if paused() {
+		t.Error("paused when the clock is where it was")
+	}
+}
+
 // TestRetentionZero: position and tail only.
 func TestRetentionZero(t *testing.T) {
 	clock := newTestClock()
