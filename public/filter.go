@@ -135,7 +135,8 @@ func (a *lookupAPI) await(ctx context.Context, strings []string, found func(uid 
 // inTurn calls f, which reads the UID store, once fewer than lookupsAtOnce others do. It returns
 // f's error if that is about what is looked up, else errUIDStore.
 func (a *lookupAPI) inTurn(ctx context.Context, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	client := ctx
+	ctx, cancel := context.WithTimeout(client, lookupTimeout)
 	defer cancel()
 	select {
 	case a.lookups <- struct{}{}:
@@ -147,6 +148,6 @@ func (a *lookupAPI) inTurn(ctx context.Context, f func(context.Context) error) e
 	if _, invalid := errors.AsType[*intern.InvalidError](err); err == nil || invalid {
 		return err
 	}
-	a.log.Warn("UID look-up failed", "err", err)
+	a.failed(client, err)
 	return errUIDStore
 }

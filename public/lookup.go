@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"millrace/intern"
+	"millrace/public/internal/admission"
 )
 
 const (
@@ -63,14 +64,15 @@ func isURI(s string) bool { return strings.HasPrefix(s, "at://") }
 type lookupAPI struct {
 	uids        UIDs // nil: interning is off
 	log         *slog.Logger
+	admission   *admission.Controller
 	bodyTimeout time.Duration // for the body of a request
 	lookups     chan struct{} // a token for each look-up under way
 	batches     chan struct{} // a token for each POST /uids, or large planSnapshot, under way
 }
 
-func newLookupAPI(uids UIDs, log *slog.Logger, bodyTimeout time.Duration) *lookupAPI {
+func newLookupAPI(cfg *Config, a *admission.Controller, bodyTimeout time.Duration) *lookupAPI {
 	return &lookupAPI{
-		uids: uids, log: log, bodyTimeout: bodyTimeout,
+		uids: cfg.UIDs, log: cfg.Logger, admission: a, bodyTimeout: bodyTimeout,
 		lookups: make(chan struct{}, lookupsAtOnce), batches: make(chan struct{}, batchesAtOnce),
 	}
 }
@@ -109,11 +111,18 @@ func (a *lookupAPI) run(l *lookup, w http.ResponseWriter, r *http.Request) bool 
 	case errors.As(err, &invalid):
 		http.Error(w, fmt.Sprintf("%.200q is %v", l.strings[invalid.Index], invalid), http.StatusBadRequest)
 	default:
-		a.log.Warn("UID look-up failed", "err", err)
+		a.failed(r.Context(), err)
 		w.Header().Set("Retry-After", "5")
 		http.Error(w, "the UID store does not answer", http.StatusServiceUnavailable)
 	}
 	return false
+}
+
+// failed logs why a look-up failed, unless its client is gone.
+func (a *lookupAPI) failed(client context.Context, err error) {
+	if client.Err() == nil {
+		a.log.Warn("UID look-up failed", "err", err)
+	}
 }
 
 // givesUIDs reports whether the server has a UID store. Without one it has answered 404.
@@ -124,14 +133,39 @@ func (a *lookupAPI) givesUIDs(w http.ResponseWriter) bool {
 	return a.uids != nil
 }
 
+func tooManyRequests() *refusal {
+	return unavailable("", "too many such requests at once: try again in five seconds")
+}
+
 // takeTurn waits for one of slots, which the caller then empties again, unless it is refused.
 func takeTurn(ctx context.Context, slots chan<- struct{}) *refusal {
 	select {
 	case slots <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return unavailable("", "too many such requests at once: try again in five seconds")
+		return tooManyRequests()
 	}
+}
+
+// takeBatchTurn waits for one of batches, before any of the body is read: requests that wait take no
+// memory for it. It first waits until no other message of the address is on its way: one that sends
+// slowly takes one of batches at most. The caller calls done, unless it is refused.
+func (a *lookupAPI) takeBatchTurn(r *http.Request) (done func(), refused *refusal) {
+	ctx, cancel := context.WithTimeout(r.Context(), lookupTimeout)
+	defer cancel()
+	client, _ := a.admission.ClientOf(r)
+	claim, err := a.admission.ClaimMessage(client, ctx.Done(), lookupTimeout)
+	if err != nil {
+		return nil, tooManyRequests()
+	}
+	if refused := takeTurn(ctx, a.batches); refused != nil {
+		claim.Release()
+		return nil, refused
+	}
+	return func() {
+		<-a.batches
+		claim.Release()
+	}, nil
 }
 
 // handleUIDOf answers GET /uid?did=… and /uid?uri=….
@@ -189,14 +223,12 @@ func (a *lookupAPI) handleUIDs(w http.ResponseWriter, r *http.Request) {
 	if !a.givesUIDs(w) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), lookupTimeout)
-	defer cancel()
-	// Before any of the body is read: requests that wait take no memory for it.
-	if refused := takeTurn(ctx, a.batches); refused != nil {
+	done, refused := a.takeBatchTurn(r)
+	if refused != nil {
 		refused.write(w)
 		return
 	}
-	defer func() { <-a.batches }()
+	defer done()
 	request, ok := a.readBatch(w, r)
 	if !ok {
 		return

@@ -1,15 +1,21 @@
 package public
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
+	"millrace/consume/relaysim/testwait"
 	"millrace/intern"
 	"millrace/intern/kv/pebblekv"
 	"millrace/replay"
@@ -268,4 +274,63 @@ func TestDrippedUIDBatchLosesItsTurn(t *testing.T) {
 		}
 		eventually(t, "its turn is given back", func() bool { return len(s.lookups.batches) == 0 })
 	})
+}
+
+// TestHalfSentUIDBatchesStarveNobody has one address send half of a body on each of many
+// connections: another address gets its answer.
+func TestHalfSentUIDBatchesStarveNobody(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := serveBubble(t, newTestLog(t), func(cfg *Config, _ *timing) {
+			cfg.UIDs, cfg.TrustedProxies = lateUIDs{}, []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+		})
+		post := func(path, client string, length int) net.Conn {
+			nc := s.connect()
+			nc.SetDeadline(time.Now().Add(testTimeout))
+			if _, err := fmt.Fprintf(nc, "POST %s HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: %s\r\nContent-Length: %d\r\n\r\n{}", path, client, length); err != nil {
+				t.Fatal(err)
+			}
+			return nc
+		}
+		for range 2 * batchesAtOnce {
+			post("/uids", "192.0.2.1", 1000)
+			post(v2Prefix+"planSnapshot", "192.0.2.1", smallPlanBytes+1)
+		}
+		eventually(t, "a turn is taken", func() bool { return len(s.lookups.batches) > 0 })
+		testwait.Elapse(time.Second)
+		if n := len(s.lookups.batches); n != 1 {
+			t.Errorf("one address has %d of the %d turns", n, batchesAtOnce)
+		}
+		status := make([]byte, 12)
+		if _, err := io.ReadFull(post("/uids", "192.0.2.2", 2), status); err != nil || string(status) != "HTTP/1.1 200" {
+			t.Errorf("another address: %q, %v", status, err)
+		}
+	})
+}
+
+// goneUIDs is a UID store whose client goes away during the look-up.
+type goneUIDs struct {
+	downUIDs
+	leave func()
+}
+
+func (u goneUIDs) LookupStrings(ctx context.Context, _ []string, _ []uint64) error {
+	u.leave()
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// TestLookupOfAClientThatIsGone: that is no failure of the UID store, and is not logged as one.
+func TestLookupOfAClientThatIsGone(t *testing.T) {
+	ctx, leave := context.WithCancel(t.Context())
+	var out bytes.Buffer
+	cfg := Config{Dictionaries: newRegistry(t), UIDs: goneUIDs{leave: leave}, Logger: slog.New(slog.NewTextHandler(&out, nil))}
+	s, err := newServer(cfg, eventLog{rangeOf: func() replay.Range { return replay.Range{} }}, defaultTiming())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	s.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/uid?did="+didN(1), nil).WithContext(ctx))
+	if w.Code != 503 || out.Len() > 0 {
+		t.Errorf("%d, and the log says %q", w.Code, &out)
+	}
 }

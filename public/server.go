@@ -117,7 +117,6 @@ func newServer(cfg Config, src eventLog, t timing) (*Server, error) {
 		},
 		waker:    newWaker(src.changed),
 		filters:  sharedFilters{of: make(map[string]*sharedFilter)},
-		lookups:  newLookupAPI(cfg.UIDs, cfg.Logger, t.body),
 		assets:   sync.OnceValue(loadAssets),
 		sessions: newSessions(),
 
@@ -127,6 +126,7 @@ func newServer(cfg Config, src eventLog, t timing) (*Server, error) {
 		s.cfg.Logger.Warn("the day of samples cannot be read: the page's curves begin anew", "file", cfg.DayFile, "err", err)
 	}
 	s.admission = newAdmission(&cfg, t.header, s.rejected)
+	s.lookups = newLookupAPI(&cfg, s.admission, t.body)
 	s.metrics = newMetrics(s, cfg.Registerer)
 	s.handler = s.withHeaders(s.withV2(s.routes()))
 	return s, nil

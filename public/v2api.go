@@ -2,7 +2,6 @@ package public
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -76,13 +75,12 @@ func (p *planRequest) check() error {
 // handlePlanSnapshot answers a valid request with the empty plan.
 func (s *Server) handlePlanSnapshot(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength < 0 || r.ContentLength > smallPlanBytes {
-		ctx, cancel := context.WithTimeout(r.Context(), lookupTimeout)
-		defer cancel()
-		if refused := takeTurn(ctx, s.lookups.batches); refused != nil {
+		done, refused := s.lookups.takeBatchTurn(r)
+		if refused != nil {
 			refused.writeV2(w)
 			return
 		}
-		defer func() { <-s.lookups.batches }()
+		defer done()
 	}
 	refused := s.lookups.readBody(w, r, maxPlanBytes, func(body io.Reader) error {
 		var p planRequest

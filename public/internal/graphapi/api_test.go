@@ -1,6 +1,7 @@
 package graphapi
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -265,11 +266,11 @@ func TestUnavailable(t *testing.T) {
 	path := sets("/sets", "follows:"+account(1))
 	w.building = true
 	checkError(t, path, h, 503, "GraphNotBuilt", "25.0 % built, 7 edges")
-	w.building, w.closed = false, 1
+	w.building, w.closed = false, 2
 	if got := viewapitest.Get(h, path); got.Code != 200 {
 		t.Errorf("a graph that was replaced: %d %s", got.Code, got.Body)
 	}
-	w.closed = 2
+	w.closed = 3
 	checkError(t, path, h, 503, "Unavailable", "the graph is being replaced")
 	w.closed, w.noLinks = 0, true
 	checkError(t, sets("/sets", "likers:"+post(1)), h, 503, "LinksNotBuilt", "50.0 % built")
@@ -279,6 +280,32 @@ func TestUnavailable(t *testing.T) {
 	checkError(t, sets("/sets", "likers:"+post(1)), h, 400, "UnsupportedSet", "likers: sets of links need a server with --links")
 	w.Down = fmt.Errorf("down")
 	checkError(t, path, h, 503, "Unavailable", "the UID store does not answer")
+}
+
+// lateUIDs looks strings up, and then lets something happen before it returns what was found.
+type lateUIDs struct {
+	*world
+	meanwhile func()
+}
+
+func (u lateUIDs) LookupStrings(ctx context.Context, names []string, uids []uint64) error {
+	defer u.meanwhile()
+	return u.world.LookupStrings(ctx, names, uids)
+}
+
+// TestUnknownMeanwhile: an account gets its UID, and a follower, behind the look-up. The answer
+// without them does not state a position that has them.
+func TestUnknownMeanwhile(t *testing.T) {
+	w := newWorld(t)
+	w.set(edge{"follows", account(1), account(2)}, true)
+	follow := func() { w.set(edge{"follows", account(1), account(7)}, true) }
+	mux := http.NewServeMux()
+	New(Config{Graph: w, UIDs: lateUIDs{w, follow}, Log: w, MaxCost: 1000}).Route(mux)
+	before := w.position.Seq
+	got := viewapitest.Get(mux, sets("/sets/count", "followers:"+account(7)))
+	if want := fmt.Sprintf("-%d-", before); got.Code != 200 || !strings.Contains(got.Header().Get("Millrace-View-Cursor"), want) {
+		t.Errorf("%d %s at %s, want %s", got.Code, got.Body, got.Header().Get("Millrace-View-Cursor"), want)
+	}
 }
 
 // TestLinksAreKept asks for a set of links several times. It is read once, and again when a later

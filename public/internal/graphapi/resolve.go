@@ -3,6 +3,7 @@ package graphapi
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"millrace/intern"
@@ -11,6 +12,16 @@ import (
 	"millrace/replay/graph"
 	"millrace/replay/references"
 )
+
+// reached returns how far the graph is; nil: it is being built, or replaced.
+func (a *API) reached() *references.Position {
+	g, err := a.cfg.Graph.Graph()
+	if err != nil {
+		return nil
+	}
+	at := g.Position()
+	return &at
+}
 
 // sourceOf returns the source of a set of the graph, and which of its two sets it is; "" of a set
 // of links.
@@ -30,7 +41,8 @@ func sourceOf(n setexpr.Name) (source string, direction graph.Direction) {
 }
 
 // resolve looks up the arguments of all sets in one batch, reads the sets of links, and makes the
-// expressions of the graph. oldest is the position of the oldest set of links, if there is one.
+// expressions of the graph. oldest is the position of the oldest set of links, if there is one. If a
+// name has no UID, it is that of the graph before the look-up, or an older one.
 func (a *API) resolve(ctx context.Context, r *request) (oldest *references.Position, err error) {
 	var names []string
 	r.eachSet(func(s setexpr.Set) {
@@ -38,6 +50,7 @@ func (a *API) resolve(ctx context.Context, r *request) (oldest *references.Posit
 			names = append(names, authority(s.Argument))
 		}
 	})
+	before := a.reached()
 	uids := make([]uint64, len(names))
 	if err := a.cfg.UIDs.LookupStrings(ctx, names, uids); err != nil {
 		if invalid, ok := errors.AsType[*intern.InvalidError](err); ok {
@@ -46,6 +59,9 @@ func (a *API) resolve(ctx context.Context, r *request) (oldest *references.Posit
 		return nil, a.StoreFailure(err)
 	}
 	l := &linkReader{api: a, ctx: ctx, at: &r.at}
+	if slices.Contains(uids, 0) {
+		l.oldest = before // the set may have got its UID, and members, since
+	}
 	b := &builder{a, l, uids, nil}
 	for _, e := range r.query.exprs {
 		r.exprs = append(r.exprs, b.expr(e))
