@@ -49,12 +49,12 @@ type wants struct {
 
 func newWants() *wants {
 	return &wants{
-		Collections: wantedSet{limit: maxWantedCollections, what: "collection", valid: validCollection},
-		DIDs:        wantedSet{limit: maxWantedDIDs, what: "DID", valid: validDID},
-		Subjects:    wantedSet{limit: maxWantedSubjects, what: "subject", valid: validSubject},
-		SubjectDIDs: wantedSet{limit: maxWantedSubjects, what: "subject DID", valid: validDID},
-		Sources:     wantedSet{limit: maxWantedSources, what: "source", valid: validSource},
-		Kinds:       wantedSet{limit: maxKinds, what: "kind", valid: validKind},
+		Collections: wantedSet{limit: maxWantedCollections, what: "collection", form: "an NSID, or a prefix such as app.bsky.graph.*", valid: validCollection},
+		DIDs:        wantedSet{limit: maxWantedDIDs, what: "DID", form: "a DID", valid: validDID},
+		Subjects:    wantedSet{limit: maxWantedSubjects, what: "subject", form: "a DID or an AT URI", valid: validSubject},
+		SubjectDIDs: wantedSet{limit: maxWantedSubjects, what: "subject DID", form: "a DID", valid: validDID},
+		Sources:     wantedSet{limit: maxWantedSources, what: "source", form: "<collection>:<path>", valid: validSource},
+		Kinds:       wantedSet{limit: maxKinds, what: "kind", form: "a kind of event", valid: validKind},
 	}
 }
 
@@ -310,6 +310,7 @@ func parseUpdate(data []byte) (*wants, error) {
 type wantedSet struct {
 	limit int
 	what  string
+	form  string // of a member
 	valid func(string) bool
 
 	given   bool // by a message, empty or not
@@ -369,7 +370,7 @@ func (s *wantedSet) add(v string) {
 		return
 	}
 	if !s.valid(v) {
-		s.err = invalidOption("invalid %s: %.80q", s.what, v)
+		s.err = invalidOption("invalid %s: %.80q is not %s", s.what, v, s.form)
 		return
 	}
 	if len(s.members) == s.limit {

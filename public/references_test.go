@@ -134,7 +134,7 @@ func TestWantedSubjectsAreChecked(t *testing.T) {
 		"wantedSubjects=alice.test":                            `invalid subject: "alice.test"`,
 		"wantedSubjects=" + escape("at://"+didN(1)+"/a b/c"):   "invalid subject",
 		"wantedSubjectDids=" + escape(postURI(1)):              "invalid subject DID",
-		"wantedSources=app.bsky.feed.like":                     `invalid source: "app.bsky.feed.like"`,
+		"wantedSources=app.bsky.feed.like":                     `invalid source: "app.bsky.feed.like" is not <collection>:<path>`,
 		"wantedSources=app.bsky.feed.like:":                    "invalid source",
 		"wantedSources=app.bsky.feed.like:.subject.uri":        "invalid source",
 		"wantedSources=like:subject.uri":                       "invalid source",

@@ -189,7 +189,7 @@ func TestWantedCollections(t *testing.T) {
 		s.dial("cursor=0&" + query).want(pick(all, want...)...)
 	}
 	for _, bad := range []string{"app.bsky.fo*", "*", "a b", "app", "app.bsky.feed.post,app.bsky.feed.like", strings.Repeat("a", 400) + ".*"} {
-		s.want400("wantedCollections="+escape(bad), "invalid collection")
+		s.want400("wantedCollections="+escape(bad), `is not an NSID, or a prefix such as app.bsky.graph.*`)
 	}
 }
 

@@ -118,8 +118,11 @@ type Config struct {
 
 	// NoReconnect ends the iteration with the first connection, and its error.
 	NoReconnect bool
-	MinBackoff  time.Duration // before the second attempt, on average; 500 ms
-	MaxBackoff  time.Duration // 30 s; a server's Retry-After may ask for more
+	// MinBackoff is the wait before the second attempt, 500 ms; it doubles up to MaxBackoff, 30 s.
+	// Each is on average: a wait takes half to one and a half of it. A server's Retry-After may ask
+	// for more.
+	MinBackoff time.Duration
+	MaxBackoff time.Duration
 
 	// Heartbeat is an info message that is asked of the server, in whole seconds: 10 s; 2 s of
 	// several servers. With nothing heard for Silence a connection is given up: 45 s; with several

@@ -31,6 +31,8 @@ func TestErrors(t *testing.T) {
 		{xrpc + "getBacklinks?source=" + likeSource, 400, "InvalidRequest", "subject: it is missing"},
 		{xrpc + "getBacklinks?" + both + "&" + subject, 400, "InvalidRequest", "subject: it is given 2 times"},
 		{xrpc + "getBacklinks?source=none&" + subject, 400, "InvalidRequest", `source: "none" is not <collection>:<path>`},
+		{xrpc + "getBacklinks?source=" + like + ":.subject.uri&" + subject, 400, "InvalidRequest", `uri" has a dot behind the colon`},
+		{"/links/count?collection=" + like + "&path=subject.uri&target=" + post(1), 400, "InvalidRequest", `"subject.uri" does not begin with a dot`},
 		{xrpc + "getBacklinks?%zz", 400, "InvalidRequest", "query string"},
 		{xrpc + "getBacklinks?limit=0&" + both, 400, "InvalidRequest", `limit: "0" is no number from 1 to 1000`},
 		{xrpc + "getBacklinks?limit=1001&" + both, 400, "InvalidRequest", "limit"},

@@ -37,18 +37,20 @@ func (p *params) source() (collection, path string) {
 	collection, path, ok := strings.Cut(s, ":")
 	if !ok {
 		p.Fail("source: %.200q is not <collection>:<path>", s)
+	} else if strings.HasPrefix(path, ".") {
+		p.Fail("source: %.200q has a dot behind the colon, which only the older endpoints have", s)
 	}
 	return collection, path
 }
 
-// oldSource returns the source of a request of the old form, whose path begins with a dot. A path
-// without a dot becomes the empty source, which no record has.
+// oldSource returns the source of a request of the old form, whose path begins with a dot.
 func (p *params) oldSource() string {
 	collection, path := p.Required("collection"), p.Required("path")
-	if path, ok := strings.CutPrefix(path, "."); ok {
-		return collection + ":" + path
+	path, ok := strings.CutPrefix(path, ".")
+	if !ok && path != "" {
+		p.Fail("path: %.200q does not begin with a dot, as .subject.uri does", path)
 	}
-	return ""
+	return collection + ":" + path
 }
 
 // oldDIDs returns the filter of /links: did is repeated, from_dids is separated by commas.
