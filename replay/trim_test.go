@@ -245,8 +245,8 @@ func TestClockBehindAtOpen(t *testing.T) {
 	}
 }
 
-// TestClockWasAhead: stamps stay ahead of a clock that was ahead once. That trims by age wait for it
-// is said.
+// TestClockWasAhead: stamps stay ahead of a clock that was ahead once. Trims by age wait for it,
+// and that is said.
 func TestClockWasAhead(t *testing.T) {
 	clock := newTestClock()
 	a := tenBlocks(t, testConfig(t, vfs.NewMem(), clock), clock)

@@ -93,8 +93,9 @@ type Config struct {
 	// wire a seq), Unix microseconds (inclusive; "0": the oldest event), or "" for what comes from
 	// now on.
 	Cursor string
-	// Strict makes a cursor that is older than the server's log an error. Else the subscription
-	// starts at the oldest event, and OnInfo gets an InfoClamped. Jetstreams send no message.
+	// Strict makes a cursor that is older than the server's log, or than the references that are
+	// wanted, an error; "0" only than the references. Else the subscription starts at the oldest
+	// event, and OnInfo gets an InfoClamped. Jetstreams send no message.
 	Strict bool
 
 	// Compress asks for zstd: of a millrace with its built-in dictionary, on v2's wire with the

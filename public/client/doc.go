@@ -48,8 +48,8 @@
 //
 // A connection over which nothing comes for Config.Silence is given up; pings make sure that a
 // server that lives says something. A millrace is asked for heartbeats too, which say how far its
-// log has been read for this client. They move the cursor while nothing matches. If a server
-// answers pings but sends no heartbeats, the client disconnects.
+// log has been read for this client. They move Client.Cursor while nothing matches; OnInfo and
+// OnWait may store it. If a server answers pings but sends no heartbeats, the client disconnects.
 //
 // # Errors
 //

@@ -26,7 +26,7 @@ type Info struct {
 	Message string // for people
 
 	TimeUS int64  // Unix microseconds; 0: not known
-	Cursor string // a position; "": not known
+	Cursor string // a position; "": not known. What is to be stored Client.Cursor has
 
 	Requested    string // InfoClamped: the cursor that was asked for
 	OldestUS     int64  // InfoClamped: where the log begins; 0: it is empty

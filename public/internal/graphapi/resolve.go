@@ -41,8 +41,8 @@ func sourceOf(n setexpr.Name) (source string, direction graph.Direction) {
 }
 
 // resolve looks up the arguments of all sets in one batch, reads the sets of links, and makes the
-// expressions of the graph. oldest is the position of the oldest set of links, if there is one. If a
-// name has no UID, it is that of the graph before the look-up, or an older one.
+// expressions of the graph. oldest is the position of the oldest set of links, if there is one; if
+// a name has no UID, that of the graph before the look-up, or an older one.
 func (a *API) resolve(ctx context.Context, r *request) (oldest *references.Position, err error) {
 	var names []string
 	r.eachSet(func(s setexpr.Set) {
