@@ -153,7 +153,6 @@ func (s *Store) waitForRoom(ctx context.Context, bytes int64) error {
 type hydration struct {
 	codec    UIDCodec
 	overlay  *overlay
-	replaced bool   // creates must know what they replace, too: there are links or an observer
 	hydrated uint64 // number of the last hydrated batch
 	reached  state  // the state after that batch
 
@@ -184,9 +183,9 @@ type lastCommit struct {
 	accepted bool
 }
 
-func newHydration(codec UIDCodec, o *overlay, reached state, accountBytes int64, replaced bool) hydration {
+func newHydration(codec UIDCodec, o *overlay, reached state, accountBytes int64) hydration {
 	return hydration{
-		codec: codec, overlay: o, reached: reached, replaced: replaced,
+		codec: codec, overlay: o, reached: reached,
 		rows:     make(map[recordID][]byte),
 		accounts: newAccountCache(accountBytes),
 	}
@@ -220,7 +219,7 @@ func (h *hydration) gather(b *Batch) {
 		if !known {
 			h.missingAccounts = append(h.missingAccounts, missingAccount{c.Account, e})
 		}
-		if c.Operation > Delete || c.Operation == Create && !h.replaced {
+		if c.Operation > Delete {
 			continue
 		}
 		id := recordID{c.Account, c.Record}
@@ -352,14 +351,12 @@ func (h *hydration) record(c *Change, floor uint64) (found bool, err error) {
 	if ok {
 		old = entry.value
 	}
-	if h.replaced {
-		w.old = old
-	}
+	w.old = old
 	if old != nil {
 		arrival, refs, err := rowArrival(old)
 		if err == nil && arrival < floor {
 			w.below = !ok || entry.batch != h.pending.number
-		} else if err == nil && c.Operation != Create {
+		} else if err == nil {
 			found = true
 			c.Had, err = h.codec.appendReferences(nil, c.Account, refs)
 		}

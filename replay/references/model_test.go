@@ -116,9 +116,7 @@ func (a *modelAccount) status(inactive bool, timeUS int64) {
 }
 
 func (m *model) record(a *modelAccount, c *Change) {
-	if c.Operation != Create {
-		c.Had = a.records[c.Record].References
-	}
+	c.Had = a.records[c.Record].References
 	delete(a.records, c.Record)
 	if c.Operation != Delete {
 		m.arrival++
