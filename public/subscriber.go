@@ -177,20 +177,12 @@ func (s *subscriber) nextChunk() (ok bool, err error) {
 // meanwhile. It comes back without the slot if the connection must end.
 func (s *subscriber) awaitTurn() (ok bool, err error) {
 	granted := s.server.catchUp.chunks.Take(maxChunkBytes)
-	var slots chan<- struct{} // nil: the bytes come first
-	if granted == nil {
-		s.claimed, slots = maxChunkBytes, s.server.catchUp.slots
-	}
 	defer func() {
 		if granted != nil {
 			s.server.catchUp.chunks.Cancel(granted, maxChunkBytes)
 		}
 	}()
-	select {
-	case slots <- struct{}{}:
-		return true, nil
-	default:
-	}
+	var slots chan<- struct{} // nil: the bytes come first
 	for !s.ended() {
 		select {
 		case <-granted:

@@ -21,17 +21,14 @@ type chunkRequest struct {
 // NewChunks makes Chunks of so many bytes.
 func NewChunks(bytes int64) *Chunks { return &Chunks{free: bytes} }
 
-// Take takes n bytes: at once, and returns nil, or later: then it closes the channel that it
-// returns. A caller that stops waiting calls Cancel.
+// Take takes n bytes, at once or later. The channel that it returns is closed then. A caller that
+// stops waiting calls Cancel.
 func (c *Chunks) Take(n int64) (granted <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.waiting) == 0 && c.free >= n {
-		c.free -= n
-		return nil
-	}
 	r := chunkRequest{bytes: n, granted: make(chan struct{})}
 	c.waiting = append(c.waiting, r)
+	c.grantLocked()
 	return r.granted
 }
 

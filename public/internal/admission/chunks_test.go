@@ -7,7 +7,7 @@ func isGranted(c <-chan struct{}) bool {
 	case <-c:
 		return true
 	default:
-		return c == nil
+		return false
 	}
 }
 
