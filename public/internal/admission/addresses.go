@@ -82,7 +82,7 @@ func (c *Controller) Admit(client netip.Addr, forwards bool, now time.Time) Verd
 	key := keyOf(client)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.unknownLocked(key) && c.fullLocked(key) && !c.sweepLocked(now) {
+	if !c.roomLocked(key) && !c.sweepLocked(now) {
 		return Verdict{Reason: ReasonAddresses, RetryAfter: 10 * time.Second}
 	}
 	e := c.addressLocked(key, now)
@@ -109,19 +109,14 @@ func (c *Controller) Admit(client netip.Addr, forwards bool, now time.Time) Verd
 	return v
 }
 
-// unknownLocked reports whether nothing is known of an address, but for unfinished handshakes.
-func (c *Controller) unknownLocked(key netip.Prefix) bool {
+// roomLocked reports whether the table has room for an address. One of which more is known than
+// unfinished handshakes has its own.
+func (c *Controller) roomLocked(key netip.Prefix) bool {
 	e := c.addresses[key]
-	return e == nil || e.connections == 0 && e.attempts >= float64(c.cfg.AttemptBurst)
-}
-
-// fullLocked reports whether the table has no room for key beside all other addresses.
-func (c *Controller) fullLocked(key netip.Prefix) bool {
-	others := len(c.addresses)
-	if _, ok := c.addresses[key]; ok {
-		others--
+	if e == nil {
+		return len(c.addresses) < maxAddresses
 	}
-	return others >= maxAddresses
+	return len(c.addresses) <= maxAddresses || e.connections > 0 || e.attempts < float64(c.cfg.AttemptBurst)
 }
 
 // Leave undoes one Admit.
