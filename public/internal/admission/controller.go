@@ -35,9 +35,8 @@ const (
 
 // Controller holds the limits and what counts against them.
 type Controller struct {
-	cfg      Config
-	messages slots
-	headers  slots
+	cfg   Config
+	slots [addressSlots]slots
 
 	mu         sync.Mutex
 	addresses  map[netip.Prefix]*address
@@ -49,9 +48,11 @@ type Controller struct {
 // New makes a Controller. It starts nothing.
 func New(cfg Config) *Controller {
 	return &Controller{
-		cfg:       cfg,
-		messages:  newSlots(cfg.MessageSlots),
-		headers:   newSlots(cfg.HeaderSlots),
+		cfg: cfg,
+		slots: [...]slots{
+			messageSlot: {make(chan struct{}, cfg.MessageSlots), make(chan struct{}, 1)},
+			headerSlot:  {make(chan struct{}, cfg.HeaderSlots)},
+		},
 		addresses: make(map[netip.Prefix]*address),
 	}
 }
@@ -74,8 +75,8 @@ func (c *Controller) Stats() Stats {
 		Addresses:      len(c.addresses),
 		Handshakes:     c.handshakes.Len(),
 		Bytes:          c.bytes[Filters] + c.bytes[Unsent],
-		MediumMessages: len(c.messages.medium),
-		LargeMessages:  len(c.messages.large),
-		LargeHeaders:   len(c.headers.medium),
+		MediumMessages: len(c.slots[messageSlot][0]),
+		LargeMessages:  len(c.slots[messageSlot][1]),
+		LargeHeaders:   len(c.slots[headerSlot][0]),
 	}
 }

@@ -4,23 +4,16 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"slices"
 	"time"
 )
 
 // ErrNoSlot reports that a Claim waited in vain.
 var ErrNoSlot = errors.New("no room for the message")
 
-// slots bounds how many larger messages, or headers, are in memory at once over all connections.
-// They are given in the order in which claims ask for them.
-type slots struct {
-	medium chan struct{}
-	large  chan struct{}
-}
-
-func newSlots(medium int) slots {
-	return slots{medium: make(chan struct{}, medium), large: make(chan struct{}, 1)}
-}
+// slots bound how many larger messages, or headers, are in memory at once over all connections. As
+// a message grows it takes one of each channel in turn. They are given in the order in which claims
+// ask for them.
+type slots []chan struct{}
 
 // addressSlot lets one claim of an address at a time use or wait for the slots. So an address that
 // sends many messages, or only half of each, delays others by one of them at most.
@@ -38,9 +31,8 @@ const (
 // Claim is one message on its way through the slots.
 type Claim struct {
 	controller  *Controller
-	slots       *slots
+	next        slots        // that Take has yet to take
 	addressSlot *addressSlot // nil: the address may have several messages at once
-	index       int          // of addressSlot
 	key         netip.Prefix
 	done        <-chan struct{}
 	deadline    time.Time
@@ -56,11 +48,7 @@ func (c *Controller) ClaimMessage(client netip.Addr, done <-chan struct{}, patie
 
 func (c *Controller) claim(index int, client netip.Addr, done <-chan struct{}, patience time.Duration) (*Claim, error) {
 	claim := &Claim{
-		controller: c, slots: &c.messages, index: index, key: keyOf(client),
-		done: done, deadline: time.Now().Add(patience),
-	}
-	if index == headerSlot {
-		claim.slots = &c.headers
+		controller: c, next: c.slots[index], key: keyOf(client), done: done, deadline: time.Now().Add(patience),
 	}
 	if client.IsLoopback() {
 		return claim, nil
@@ -83,20 +71,17 @@ func (c *Controller) claim(index int, client netip.Addr, done <-chan struct{}, p
 // Take waits for the slot of a medium message, and, called again, for that of a large one. Its
 // error is ErrNoSlot, or net.ErrClosed once done is closed.
 func (c *Claim) Take() error {
-	for _, slots := range []chan struct{}{c.slots.medium, c.slots.large} {
-		if !slices.Contains(c.held, slots) {
-			return c.take(slots)
-		}
-	}
-	return nil
+	slot := c.next[0]
+	c.next = c.next[1:]
+	return c.take(slot)
 }
 
-func (c *Claim) take(slots chan struct{}) error {
+func (c *Claim) take(slot chan struct{}) error {
 	timer := time.NewTimer(time.Until(c.deadline))
 	defer timer.Stop()
 	select {
-	case slots <- struct{}{}:
-		c.held = append(c.held, slots)
+	case slot <- struct{}{}:
+		c.held = append(c.held, slot)
 		return nil
 	case <-c.done:
 		return net.ErrClosed
@@ -107,8 +92,8 @@ func (c *Claim) take(slots chan struct{}) error {
 
 // Release gives back what the claim holds.
 func (c *Claim) Release() {
-	for _, slots := range c.held {
-		<-slots
+	for _, slot := range c.held {
+		<-slot
 	}
 	if c.addressSlot == nil {
 		return
