@@ -31,10 +31,7 @@ func (f *filter) release(quota admission.Quota) {
 	quota.Release(f.bytes)
 }
 
-var (
-	errFilterMemory = errors.New("no memory left for the filter")
-	errUIDStore     = errors.New("the UID store does not answer")
-)
+var errFilterMemory = errors.New("no memory left for the filter")
 
 // compile makes w and kinds a filter. The caller owns what the result takes of quota and releases
 // it. Errors: errFilterMemory, errUIDStore, or what is wrong with w.
@@ -130,24 +127,4 @@ func (a *lookupAPI) await(ctx context.Context, strings []string, found func(uid 
 		return err
 	})
 	return w, err
-}
-
-// inTurn calls f, which reads the UID store, once fewer than lookupsAtOnce others do. It returns
-// f's error if that is about what is looked up, else errUIDStore.
-func (a *lookupAPI) inTurn(ctx context.Context, f func(context.Context) error) error {
-	client := ctx
-	ctx, cancel := context.WithTimeout(client, lookupTimeout)
-	defer cancel()
-	select {
-	case a.lookups <- struct{}{}:
-		defer func() { <-a.lookups }()
-	case <-ctx.Done():
-		return errUIDStore
-	}
-	err := f(ctx)
-	if _, invalid := errors.AsType[*intern.InvalidError](err); err == nil || invalid {
-		return err
-	}
-	a.failed(client, err)
-	return errUIDStore
 }

@@ -91,38 +91,50 @@ func (a *lookupAPI) run(l *lookup, w http.ResponseWriter, r *http.Request) bool 
 	if !a.givesUIDs(w) {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), lookupTimeout)
-	defer cancel()
-	if refused := takeTurn(ctx, a.lookups); refused != nil {
-		refused.write(w)
-		return false
-	}
-	defer func() { <-a.lookups }()
 	l.foundUIDs = make([]uint64, len(l.strings))
 	l.foundStrings = make([]string, len(l.uids))
-	err := a.uids.LookupStrings(ctx, l.strings, l.foundUIDs)
-	if err == nil {
-		err = a.uids.LookupUIDs(ctx, l.uids, l.foundStrings)
-	}
-	var invalid *intern.InvalidError
+	err := a.inTurn(r.Context(), func(ctx context.Context) error {
+		if err := a.uids.LookupStrings(ctx, l.strings, l.foundUIDs); err != nil {
+			return err
+		}
+		return a.uids.LookupUIDs(ctx, l.uids, l.foundStrings)
+	})
+	invalid, ok := errors.AsType[*intern.InvalidError](err)
 	switch {
-	case err == nil:
-		return true
-	case errors.As(err, &invalid):
+	case ok:
 		http.Error(w, fmt.Sprintf("%.200q is %v", l.strings[invalid.Index], invalid), http.StatusBadRequest)
-	default:
-		a.failed(r.Context(), err)
-		w.Header().Set("Retry-After", "5")
-		http.Error(w, "the UID store does not answer", http.StatusServiceUnavailable)
+	case errors.Is(err, errNoTurn):
+		tooManyRequests().write(w)
+	case err != nil:
+		unavailable("", err.Error()).write(w)
 	}
-	return false
+	return err == nil
 }
 
-// failed logs why a look-up failed, unless its client is gone.
-func (a *lookupAPI) failed(client context.Context, err error) {
-	if client.Err() == nil {
+var (
+	errUIDStore = errors.New("the UID store does not answer")
+	errNoTurn   = fmt.Errorf("%w: too many look-ups at once", errUIDStore)
+)
+
+// inTurn calls f, which reads the UID store, once fewer than lookupsAtOnce others do. It returns
+// f's error if that is about what is looked up, else errUIDStore, or errNoTurn.
+func (a *lookupAPI) inTurn(client context.Context, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(client, lookupTimeout)
+	defer cancel()
+	select {
+	case a.lookups <- struct{}{}:
+		defer func() { <-a.lookups }()
+	case <-ctx.Done():
+		return errNoTurn
+	}
+	err := f(ctx)
+	if _, invalid := errors.AsType[*intern.InvalidError](err); err == nil || invalid {
+		return err
+	}
+	if client.Err() == nil { // else the client is gone
 		a.log.Warn("UID look-up failed", "err", err)
 	}
+	return errUIDStore
 }
 
 // givesUIDs reports whether the server has a UID store. Without one it has answered 404.
@@ -137,16 +149,6 @@ func tooManyRequests() *refusal {
 	return unavailable("", "too many such requests at once: try again in five seconds")
 }
 
-// takeTurn waits for one of slots, which the caller then empties again, unless it is refused.
-func takeTurn(ctx context.Context, slots chan<- struct{}) *refusal {
-	select {
-	case slots <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return tooManyRequests()
-	}
-}
-
 // takeBatchTurn waits for one of batches, before any of the body is read: who waits takes no memory
 // for it. It first waits until no other message of the address is on its way: one that sends slowly
 // takes one of batches at most. The caller calls done, unless it is refused.
@@ -158,14 +160,13 @@ func (a *lookupAPI) takeBatchTurn(r *http.Request) (done func(), refused *refusa
 	if err != nil {
 		return nil, tooManyRequests()
 	}
-	if refused := takeTurn(ctx, a.batches); refused != nil {
+	select {
+	case a.batches <- struct{}{}:
+		return func() { <-a.batches; claim.Release() }, nil
+	case <-ctx.Done():
 		claim.Release()
-		return nil, refused
+		return nil, tooManyRequests()
 	}
-	return func() {
-		<-a.batches
-		claim.Release()
-	}, nil
 }
 
 // handleUIDOf answers GET /uid?did=… and /uid?uri=….
