@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"millrace/public/internal/admission"
 )
 
@@ -41,18 +43,16 @@ type conn struct {
 	done       chan struct{} // closed when the pull loop has ended
 
 	// Of the read loop only:
-	credit         float64 // bytes
-	creditAt       time.Time
+	inbound        *rate.Limiter // bytes
 	throttledSince time.Time
 	floodTimeout   time.Duration
 	throttled      func() // called when the client must wait; may be nil
 }
 
 func newConn(raw net.Conn, floodTimeout time.Duration) *conn {
-	now := time.Now()
 	return &conn{
-		Conn: raw, started: now, interrupt: make(chan struct{}, 1), done: make(chan struct{}),
-		credit: inboundBurstBytes, creditAt: now, floodTimeout: floodTimeout,
+		Conn: raw, started: time.Now(), interrupt: make(chan struct{}, 1), done: make(chan struct{}),
+		inbound: rate.NewLimiter(inboundBytesPerSecond, inboundBurstBytes), floodTimeout: floodTimeout,
 	}
 }
 
@@ -63,7 +63,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	}
 	n, err := c.Conn.Read(p)
 	if n > 0 {
-		c.credit -= float64(n)
+		c.inbound.ReserveN(time.Now(), n) // throttle waits until it is paid
 		c.heard.Store(int64(time.Since(c.started)))
 	}
 	return n, err
@@ -72,19 +72,11 @@ func (c *conn) Read(p []byte) (int, error) {
 // throttle waits until the client may send on. It pauses for a while at a time, so that a flood
 // costs no more than the bytes it brings.
 func (c *conn) throttle() error {
-	if c.credit > inboundBurstBytes/2 {
-		return nil
-	}
-	refill := func() {
-		now := time.Now()
-		c.credit = min(inboundBurstBytes, c.credit+now.Sub(c.creditAt).Seconds()*inboundBytesPerSecond)
-		c.creditAt = now
-	}
-	refill()
-	if c.credit > inboundBurstBytes/4 {
+	credit := c.inbound.Tokens()
+	if credit > inboundBurstBytes/4 {
 		c.throttledSince = time.Time{}
 	}
-	if c.credit > 0 {
+	if credit > 0 {
 		return nil
 	}
 	if c.throttledSince.IsZero() {
@@ -93,7 +85,7 @@ func (c *conn) throttle() error {
 			c.throttled()
 		}
 	}
-	for c.credit < inboundPause.Seconds()*inboundBytesPerSecond {
+	for c.inbound.Tokens() < inboundPause.Seconds()*inboundBytesPerSecond {
 		if time.Since(c.throttledSince) > c.floodTimeout {
 			return errFlood
 		}
@@ -102,7 +94,6 @@ func (c *conn) throttle() error {
 			return net.ErrClosed
 		case <-time.After(inboundPause):
 		}
-		refill()
 	}
 	return nil
 }

@@ -164,7 +164,7 @@ func TestFloodsApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newConn(nil, 10*time.Second)
 		for range 3 {
-			c.credit = 0
+			c.inbound.ReserveN(time.Now(), inboundBurstBytes)
 			if err := c.throttle(); err != nil {
 				t.Fatal(err)
 			}
