@@ -71,6 +71,7 @@ func (w *writer) send(head []byte, frames [][]byte, tail []byte) error {
 	if err := w.keepRest(head, frames, tail, n); err != nil {
 		return err
 	}
+	w.release() // the frames that are left in bufs
 	clear(frames)
 	if len(frames) > 0 && w.kept != nil {
 		w.kept()
@@ -108,12 +109,7 @@ func (w *writer) trim() {
 // keepRest copies what is left after n bytes of head, frames and tail, from the start of the frame
 // that was cut. If there is no memory for that, it keeps that frame only, for finish.
 func (w *writer) keepRest(head []byte, frames [][]byte, tail []byte, n int64) error {
-	var left int64
-	for _, b := range w.bufs {
-		left += int64(len(b))
-	}
-	all := append(append([][]byte{head}, frames...), tail)
-	for i, b := range all {
+	for _, b := range append(append([][]byte{head}, frames...), tail) {
 		if n >= int64(len(b)) {
 			n -= int64(len(b))
 			continue
@@ -123,19 +119,18 @@ func (w *writer) keepRest(head []byte, frames [][]byte, tail []byte, n int64) er
 			start += size
 			size = frameLen(b[start:])
 		}
-		total := left + n - int64(start)
+		w.bufs[0] = b[start:] // it began where the kernel stopped
+		var total int64
+		for _, rest := range w.bufs {
+			total += int64(len(rest))
+		}
 		if !w.quota.Reserve(total) {
 			if w.broken = size > maxChunkBytes; !w.broken {
 				w.unsent, w.unsentAt = bytes.Clone(b[start:start+size]), int(n)-start
 			}
 			return errNoMemory
 		}
-		w.unsent = make([]byte, 0, total)
-		w.unsent = append(w.unsent, b[start:]...)
-		for _, b := range all[i+1:] {
-			w.unsent = append(w.unsent, b...)
-		}
-		w.unsentAt = int(n) - start
+		w.unsent, w.unsentAt = bytes.Join(w.bufs, nil), int(n)-start
 		return nil
 	}
 	return nil

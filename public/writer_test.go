@@ -94,11 +94,15 @@ func TestWriterGoesOn(t *testing.T) {
 		c := &stubbornConn{room: cut}
 		given := [][]byte{bytes.Clone(frames[0]), bytes.Clone(frames[1])}
 		memory, kept := [][]byte{given[0], given[1]}, 0
-		w := writer{raw: c, slowTimeout: time.Hour, quota: unlimited(), stop: func() bool {
+		var w writer
+		w = writer{raw: c, slowTimeout: time.Hour, quota: unlimited(), stop: func() bool {
 			c.room += 7
 			return false
 		}, kept: func() { // from here on others write there
 			kept++
+			if n := len(bytes.Join(w.scratch[:cap(w.scratch)], nil)); n > 0 {
+				t.Fatalf("cut at %d: the writer has %d bytes of the log's", cut, n)
+			}
 			clear(memory[0])
 			clear(memory[1])
 		}}
