@@ -118,7 +118,7 @@ func newServer(cfg Config, src eventLog, t timing) (*Server, error) {
 		waker:    newWaker(src.changed),
 		filters:  sharedFilters{of: make(map[string]*sharedFilter)},
 		assets:   sync.OnceValue(loadAssets),
-		sessions: newSessions(),
+		sessions: sessions{subscribers: make(map[*subscriber]bool)},
 
 		readErrors: rate.Sometimes{Interval: readErrorEvery},
 	}

@@ -14,12 +14,8 @@ type sessions struct {
 
 	mu          sync.Mutex
 	subscribers map[*subscriber]bool // whether its connection is set
-	servers     map[*http.Server]struct{}
+	servers     []*http.Server
 	closing     bool
-}
-
-func newSessions() sessions {
-	return sessions{subscribers: make(map[*subscriber]bool), servers: make(map[*http.Server]struct{})}
 }
 
 // addServer reports whether hs may serve.
@@ -27,7 +23,7 @@ func (s *sessions) addServer(hs *http.Server) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.closing {
-		s.servers[hs] = struct{}{}
+		s.servers = append(s.servers, hs)
 	}
 	return !s.closing
 }
@@ -74,10 +70,7 @@ func (s *sessions) close() (subs []*subscriber, servers []*http.Server) {
 			subs = append(subs, sub)
 		}
 	}
-	for hs := range s.servers {
-		servers = append(servers, hs)
-	}
-	return subs, servers
+	return subs, s.servers
 }
 
 // isClosing reports whether close was called.
