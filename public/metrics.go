@@ -115,21 +115,19 @@ func (o *options) wire() string {
 
 // variant names what a subscriber is sent.
 func (o *options) variant() string {
+	name := "plain"
 	switch {
-	case o.v2 && o.dictionary != 0:
-		return "v2_zstd"
 	case o.v2:
-		return "v2"
-	case o.references && o.dictionary != 0:
-		return "references_zstd"
+		name = "v2"
 	case o.references:
-		return "references"
-	case o.extended && o.dictionary != 0:
-		return "extended_zstd"
+		name = "references"
 	case o.extended:
-		return "extended"
+		name = "extended"
 	case o.dictionary != 0:
 		return "zstd"
 	}
-	return "plain"
+	if o.dictionary != 0 {
+		name += "_zstd"
+	}
+	return name
 }
