@@ -83,20 +83,15 @@ func (w *waker) run() {
 // pass visits as many members as there are when it begins. It returns false if there are none: then
 // run must end, and another goroutine may be the waker's.
 func (w *waker) pass() bool {
-	left, first := 0, true
-	for first || left > 0 {
-		w.mu.Lock()
-		if first {
-			left, first = len(w.members), false
-		}
-		if len(w.members) == 0 {
-			w.running = false
-			w.mu.Unlock()
-			return false
-		}
-		w.takeBatchLocked(min(left, wakeBatch))
-		w.mu.Unlock()
-		left -= max(len(w.batch), 1)
+	w.mu.Lock()
+	left := len(w.members)
+	w.running = left > 0
+	w.mu.Unlock()
+	if left == 0 {
+		return false
+	}
+	for left > 0 && w.takeBatch(left) {
+		left -= len(w.batch)
 		woken := 0
 		for _, s := range w.batch {
 			if s.peek(&w.scratch) {
@@ -111,14 +106,17 @@ func (w *waker) pass() bool {
 	return true
 }
 
-// takeBatchLocked sets the batch to the next n members, or to all if there are fewer.
-func (w *waker) takeBatchLocked(n int) {
+// takeBatch sets the batch to the next members, n at most, and returns false if there are none.
+func (w *waker) takeBatch(n int) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.batch = w.batch[:0]
-	for range min(n, len(w.members)) {
+	for range min(n, wakeBatch, len(w.members)) {
 		if w.next >= len(w.members) {
 			w.next = 0
 		}
 		w.batch = append(w.batch, w.members[w.next])
 		w.next++
 	}
+	return len(w.batch) > 0
 }
