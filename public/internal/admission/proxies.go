@@ -23,13 +23,9 @@ func (c *Controller) ClientOf(r *http.Request) (client netip.Addr, forwards bool
 		return client, header != ""
 	}
 	for header != "" {
-		var last string
-		if i := strings.LastIndexByte(header, ','); i >= 0 {
-			header, last = header[:i], header[i+1:]
-		} else {
-			header, last = "", header
-		}
-		addr, ok := parseAddr(strings.TrimSpace(last))
+		i := strings.LastIndexByte(header, ',')
+		addr, ok := parseAddr(strings.TrimSpace(header[i+1:]))
+		header = header[:max(i, 0)]
 		if !ok {
 			break
 		}
