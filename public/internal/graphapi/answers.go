@@ -7,21 +7,17 @@ import (
 	"millrace/replay/graph"
 )
 
-func (r *request) limits() graph.Limits {
-	return graph.Limits{Limit: r.limit, After: r.after, Build: r.build, MaxCost: r.maxCost}
-}
-
 func askPage(ctx context.Context, g *graph.Graph, r *request) ([]graph.Result, error) {
-	return g.EvalAll(ctx, r.exprs, r.limits())
+	return g.EvalAll(ctx, r.exprs, r.limits)
 }
 
 func askCount(ctx context.Context, g *graph.Graph, r *request) ([]graph.Result, error) {
-	result, err := g.Count(ctx, r.exprs[0], r.limits())
+	result, err := g.Count(ctx, r.exprs[0], r.limits)
 	return []graph.Result{result}, err
 }
 
 func askSample(ctx context.Context, g *graph.Graph, r *request) ([]graph.Result, error) {
-	result, err := g.Sample(ctx, r.exprs[0], r.limits(), rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())))
+	result, err := g.Sample(ctx, r.exprs[0], r.limits, rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())))
 	return []graph.Result{result}, err
 }
 

@@ -85,7 +85,6 @@ func (a *API) Route(mux *http.ServeMux) {
 type request struct {
 	*query
 	exprs   []*graph.Expr
-	maxCost int64
 	results []graph.Result
 	names   []string // of the members of all results
 }
@@ -93,7 +92,7 @@ type request struct {
 func (a *API) serve(h http.Header, r *http.Request, e *endpoint) ([]byte, error) {
 	p := &params{viewapi.NewParams(r.URL.RawQuery)}
 	q := e.parse(p)
-	q.at = p.At()
+	q.at, q.limits.MaxCost = p.At(), a.cfg.MaxCost
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
@@ -108,7 +107,7 @@ func (a *API) serve(h http.Header, r *http.Request, e *endpoint) ([]byte, error)
 		return nil, err
 	}
 	defer done()
-	req := &request{query: &q, maxCost: a.cfg.MaxCost}
+	req := &request{query: &q}
 	oldest, err := a.resolve(ctx, req)
 	if err != nil {
 		return nil, err
@@ -149,7 +148,7 @@ func (a *API) ask(ctx context.Context, r *request, e *endpoint) error {
 	for range 2 {
 		g, err := a.cfg.Graph.Graph()
 		if errors.Is(err, graph.ErrBuilding) {
-			return building(errBuilding, "graph is", a.cfg.Graph.Progress())
+			return viewapi.NotBuilt(errBuilding, "graph is", a.cfg.Graph.Progress())
 		}
 		if err != nil {
 			return err

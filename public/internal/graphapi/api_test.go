@@ -243,8 +243,8 @@ func TestDefaultLimits(t *testing.T) {
 		"did=did:a&did=did:b": {parseCommonFollows, 100}, "did=did:a&did=did:c": {parseCommonFollowers, 100}, "viewer=did:a&subject=did:b": {parseFollowsFollowing, 10},
 	} {
 		p := &params{viewapi.NewParams(query)}
-		if q := want.parse(p); q.limit != want.limit || p.Err() != nil {
-			t.Errorf("%s: %d, %v", query, q.limit, p.Err())
+		if q := want.parse(p); q.limits.Limit != want.limit || p.Err() != nil {
+			t.Errorf("%s: %d, %v", query, q.limits.Limit, p.Err())
 		}
 	}
 }

@@ -19,11 +19,6 @@ const (
 	errTooCostly   = "TooCostly"
 )
 
-func building(name, of string, progress fmt.Stringer) error {
-	return &viewapi.Error{Status: http.StatusServiceUnavailable, Name: name,
-		Message: fmt.Sprintf("the %s not complete yet, %v: try again later", of, progress)}
-}
-
 func unsupported(format string, args ...any) error {
 	return &viewapi.Error{Status: http.StatusBadRequest, Name: errUnsupported, Message: fmt.Sprintf(format, args...)}
 }

@@ -111,7 +111,7 @@ func (l *linkReader) openView() (err error) {
 		return nil
 	}
 	if l.view, err = l.api.cfg.Links.View(); errors.Is(err, links.ErrBuilding) {
-		return building(errLinks, "links are", l.api.cfg.Links.Progress())
+		return viewapi.NotBuilt(errLinks, "links are", l.api.cfg.Links.Progress())
 	}
 	return err
 }

@@ -5,6 +5,7 @@ import (
 
 	"millrace/public/internal/setexpr"
 	"millrace/public/internal/viewapi"
+	"millrace/replay/graph"
 )
 
 // Bounds of follows-following.
@@ -18,9 +19,7 @@ const (
 type query struct {
 	exprs    []*setexpr.Expr
 	subjects []string // of follows-following, one for each of exprs
-	limit    int
-	after    uint64 // UID of the last member of the page before; 0: none
-	build    uint64 // with after
+	limits   graph.Limits
 	at       viewapi.At
 }
 
@@ -78,10 +77,10 @@ func (p *params) dids(name string, least, most int) []string {
 }
 
 func (p *params) page(q *query) {
-	q.limit = p.Number("limit", viewapi.DefaultLimit, 1, viewapi.MaxLimit)
+	q.limits.Limit = p.Number("limit", viewapi.DefaultLimit, 1, viewapi.MaxLimit)
 	if s := p.Optional("cursor"); s != "" {
 		var ok bool
-		if q.build, q.after, ok = parseCursor(s); !ok {
+		if q.limits.Build, q.limits.After, ok = parseCursor(s); !ok {
 			p.Fail("cursor: %.200q is no cursor of this endpoint", s)
 		}
 	}
@@ -104,7 +103,7 @@ func parsePage(p *params) query {
 
 func parseSample(p *params) query {
 	q := parseExpr(p)
-	q.limit = p.Number("limit", viewapi.DefaultLimit, 1, viewapi.MaxLimit)
+	q.limits.Limit = p.Number("limit", viewapi.DefaultLimit, 1, viewapi.MaxLimit)
 	return q
 }
 
@@ -118,7 +117,8 @@ func and(operands ...setexpr.Expr) *setexpr.Expr {
 
 func parseFollowsFollowing(p *params) query {
 	viewer := p.did("viewer")
-	q := query{subjects: p.dids("subject", 1, maxSubjects), limit: p.Number("limit", shownOfEach, 1, maxShownOfOne)}
+	q := query{subjects: p.dids("subject", 1, maxSubjects)}
+	q.limits.Limit = p.Number("limit", shownOfEach, 1, maxShownOfOne)
 	for _, subject := range q.subjects {
 		q.exprs = append(q.exprs, and(leaf(setexpr.Follows, viewer), leaf(setexpr.Followers, subject)))
 	}

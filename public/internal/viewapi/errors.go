@@ -27,6 +27,11 @@ func Invalid(format string, args ...any) *Error {
 	return &Error{http.StatusBadRequest, ErrInvalidRequest, fmt.Sprintf(format, args...)}
 }
 
+// NotBuilt is the answer to a request for a view that is being built. of is its noun and verb.
+func NotBuilt(name, of string, progress fmt.Stringer) *Error {
+	return &Error{http.StatusServiceUnavailable, name, fmt.Sprintf("the %s not complete yet, %v: try again later", of, progress)}
+}
+
 // Unavailable is the answer to a request that may be made again.
 func Unavailable(message string) *Error {
 	return &Error{http.StatusServiceUnavailable, ErrUnavailable, message}
