@@ -233,9 +233,7 @@ func get(ctx context.Context, hc *http.Client, header http.Header, address strin
 	if err != nil {
 		return nil, err
 	}
-	for k, v := range header {
-		req.Header[k] = v
-	}
+	req.Header = header.Clone()
 	resp, err := hc.Do(req)
 	if err != nil {
 		return nil, err

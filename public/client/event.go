@@ -192,8 +192,6 @@ func (p *parser) parse(raw []byte) (Event, error) {
 		}
 		var err error
 		switch string(name) {
-		case "did":
-			f.did, err = text(value)
 		case "time_us":
 			e.timeAt, e.timeEnd = at, at+len(value)
 			e.TimeUS, err = strconv.ParseInt(string(value), 10, 64)
@@ -204,15 +202,6 @@ func (p *parser) parse(raw []byte) (Event, error) {
 		case "commit":
 			e.Commit = new(Commit)
 			err = eachMember(value, func(name, value []byte) error { return p.parseCommitMember(e.Commit, &f, name, value) })
-		case "identity":
-			e.Identity = new(Identity)
-			err = json.Unmarshal(value, e.Identity)
-		case "account":
-			e.Account = new(Account)
-			err = json.Unmarshal(value, e.Account)
-		case "sync":
-			e.Sync = new(Sync)
-			err = json.Unmarshal(value, e.Sync)
 		case "cursor":
 			added = before
 			f.cursor, err = text(value)
@@ -222,10 +211,8 @@ func (p *parser) parse(raw []byte) (Event, error) {
 			var reason []byte
 			reason, err = text(value)
 			e.Unverified = p.name(reason)
-		case "references":
-			e.References, err = parseReferences(value)
-		case "deleted_references":
-			e.DeletedReferences, err = parseReferences(value)
+		default:
+			err = parseMember(&e, &f, name, value)
 		}
 		if err != nil {
 			return Event{}, fmt.Errorf("%s: %w", name, err)
@@ -243,6 +230,28 @@ func (p *parser) parse(raw []byte) (Event, error) {
 	}
 	p.copyFields(&e, &f)
 	return e, nil
+}
+
+// parseMember parses a member that has the same form on both wires.
+func parseMember(e *Event, f *fields, name, value []byte) (err error) {
+	switch string(name) {
+	case "did":
+		f.did, err = text(value)
+	case "identity":
+		e.Identity = new(Identity)
+		err = json.Unmarshal(value, e.Identity)
+	case "account":
+		e.Account = new(Account)
+		err = json.Unmarshal(value, e.Account)
+	case "sync":
+		e.Sync = new(Sync)
+		err = json.Unmarshal(value, e.Sync)
+	case "references":
+		e.References, err = parseReferences(value)
+	case "deleted_references":
+		e.DeletedReferences, err = parseReferences(value)
+	}
+	return err
 }
 
 func (p *parser) parseCommitMember(c *Commit, f *fields, name, value []byte) (err error) {

@@ -159,25 +159,13 @@ func (p *parser) parseV2Event(payload []byte, kind Kind) (Event, error) {
 	var f fields
 	err := eachMember(payload, func(member, value []byte) (err error) {
 		switch string(member) {
-		case "did":
-			f.did, err = text(value)
 		case "seq":
 			f.cursor = value
 			_, err = strconv.ParseInt(string(value), 10, 64)
 		case "time":
 			e.TimeUS, err = parseV2Time(value)
-		case "identity":
-			err = json.Unmarshal(value, &e.Identity)
-		case "account":
-			err = json.Unmarshal(value, &e.Account)
-		case "sync":
-			err = json.Unmarshal(value, &e.Sync)
-		case "references":
-			e.References, err = parseReferences(value)
-		case "deleted_references":
-			e.DeletedReferences, err = parseReferences(value)
 		default:
-			if e.Commit != nil {
+			if err = parseMember(&e, &f, member, value); err == nil && e.Commit != nil {
 				err = p.parseCommitMember(e.Commit, &f, member, value)
 			}
 		}
