@@ -97,7 +97,7 @@ func (e *ending) closeFrame(extended bool) []byte {
 	case e.code == 0 || e.recoverable && !extended:
 		return nil
 	}
-	return appendCloseFrame(nil, e.code, e.text)
+	return newCloseFrame(e.code, e.text)
 }
 
 // v2Frame is closeFrame of v2's wire: an error frame, if the client should come back.
@@ -106,7 +106,7 @@ func (e *ending) v2Frame(m *messages) []byte {
 	case e.frame != nil || !e.recoverable:
 		return e.closeFrame(false)
 	case e.reason == endShutdown:
-		return appendCloseFrame(nil, websocket.CloseGoingAway, "server shutting down")
+		return newCloseFrame(websocket.CloseGoingAway, "server shutting down")
 	case e.reason == endLogFailure:
 		return m.appendV2Error(nil, "InternalError", e.text)
 	case e.text != "":

@@ -471,7 +471,7 @@ func TestMessages(t *testing.T) {
 			t.Errorf("%+v: %s, want %s", point, got, want)
 		}
 	}
-	if got := appendCloseFrame(nil, 1000, strings.Repeat("x", 122)+"é"); len(got) != 2+2+122 {
+	if got := newCloseFrame(1000, strings.Repeat("x", 122)+"é"); len(got) != 2+2+122 {
 		t.Errorf("close frame of %d bytes: %q", len(got), got)
 	}
 	for _, n := range []int{0, 1, 125, 126, 65535, 65536, 70000} {

@@ -194,10 +194,8 @@ func (s *subscriber) endingOfReadError(err error) ending {
 	var closed *websocket.CloseError
 	var netErr net.Error
 	switch {
-	case errors.As(err, &closed) && closed.Code == websocket.CloseNoStatusReceived:
-		return ending{reason: endClientClose, frame: []byte{frameClose, 0}}
 	case errors.As(err, &closed) && closed.Code != websocket.CloseAbnormalClosure:
-		return ending{reason: endClientClose, frame: appendCloseFrame(nil, closed.Code, "")}
+		return ending{reason: endClientClose, frame: newCloseFrame(closed.Code, "")}
 	case errors.Is(err, errFlood):
 		return policyEnding(endFlood, "too much is sent")
 	case errors.Is(err, admission.ErrNoSlot):

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"unicode/utf8"
 
+	"github.com/gorilla/websocket"
+
 	"millrace/dict"
 	"millrace/replay"
 	"millrace/translate"
@@ -19,11 +21,8 @@ const (
 	framePong   = 0x8a
 )
 
-// maxControlBytes is the largest payload of a control frame; a close reason has two bytes less.
-const (
-	maxControlBytes     = 125
-	maxCloseReasonBytes = maxControlBytes - 2
-)
+// maxCloseReasonBytes is what the largest payload of a control frame leaves for a close reason.
+const maxCloseReasonBytes = 125 - 2
 
 // appendFrame appends one unmasked frame. first is its first byte.
 func appendFrame(dst []byte, first byte, payload []byte) []byte {
@@ -40,12 +39,9 @@ func appendFrame(dst []byte, first byte, payload []byte) []byte {
 	return append(dst, payload...)
 }
 
-// appendCloseFrame appends a close frame. The reason is cut to what fits.
-func appendCloseFrame(dst []byte, code int, reason string) []byte {
-	reason = cutAt(reason, maxCloseReasonBytes)
-	dst = append(dst, frameClose, byte(2+len(reason)))
-	dst = binary.BigEndian.AppendUint16(dst, uint16(code))
-	return append(dst, reason...)
+// newCloseFrame returns a close frame. The reason is cut to what fits.
+func newCloseFrame(code int, reason string) []byte {
+	return appendFrame(nil, frameClose, websocket.FormatCloseMessage(code, cutAt(reason, maxCloseReasonBytes)))
 }
 
 // cutAt returns what begins s, at most n bytes, and ends at a rune's boundary.

@@ -42,7 +42,7 @@ func TestWriterEndsAtAFrame(t *testing.T) {
 		frames = append(frames, appendFrame(two, frameText, []byte("end")))
 	}
 	tail := appendFrame(nil, frameText, []byte("tail"))
-	last := appendCloseFrame(nil, 1013, "slow")
+	last := newCloseFrame(1013, "slow")
 	all := bytes.Join([][]byte{head, bytes.Join(frames, nil), tail}, nil)
 	ends := []int{0}
 	for at := 0; at < len(all); {
