@@ -16,12 +16,13 @@ const (
 // address is what is known of one address. Controller.mu guards it.
 type address struct {
 	connections int32
-	handshakes  int32 // unfinished ones
-	bytes       int64 // of the budget; 0 for loopback
-	slots       *[addressSlots]addressSlot
-	attempts    float64   // that it has left,
-	at          time.Time // as of then
-	warned      bool      // Verdict.Shared was given
+	handshakes  int32                     // unfinished ones
+	claims      int32                     // that have one of slots or wait for it
+	warned      bool                      // Verdict.Shared was given
+	slots       *[slotKinds]chan struct{} // each of capacity 1; nil: there are no claims
+	bytes       int64                     // of the budget; 0 for loopback
+	attempts    float64                   // that it has left,
+	at          time.Time                 // as of then
 }
 
 // holds reports whether anything is counted for the address but attempts.

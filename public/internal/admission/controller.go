@@ -36,7 +36,7 @@ const (
 // Controller holds the limits and what counts against them.
 type Controller struct {
 	cfg   Config
-	slots [addressSlots]slots
+	slots [slotKinds]slots
 
 	mu         sync.Mutex
 	addresses  map[netip.Prefix]*address

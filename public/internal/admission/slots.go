@@ -15,28 +15,23 @@ var ErrNoSlot = errors.New("no room for the message")
 // ask for them.
 type slots []chan struct{}
 
-// addressSlot lets one claim of an address at a time use or wait for the slots. So an address that
-// sends many messages, or only half of each, delays others by one of them at most.
-type addressSlot struct {
-	slot   chan struct{} // capacity 1
-	claims int           // that have slot or wait for it; guarded by Controller.mu
-}
-
+// Kinds of slots. One claim of an address and of a kind at a time uses or waits for them. So an
+// address that sends many messages, or only half of each, delays others by one of them at most.
 const (
 	messageSlot = iota
 	headerSlot
-	addressSlots
+	slotKinds
 )
 
 // Claim is one message on its way through the slots.
 type Claim struct {
-	controller  *Controller
-	next        slots        // that Take has yet to take
-	addressSlot *addressSlot // nil: the address may have several messages at once
-	key         netip.Prefix
-	done        <-chan struct{}
-	deadline    time.Time
-	held        []chan struct{}
+	controller *Controller
+	next       slots    // that Take has yet to take
+	address    *address // nil: it may have several messages at once
+	key        netip.Prefix
+	done       <-chan struct{}
+	deadline   time.Time
+	held       slots
 }
 
 // ClaimMessage waits until no other message of client has a claim. It waits until done is closed,
@@ -46,22 +41,22 @@ func (c *Controller) ClaimMessage(client netip.Addr, done <-chan struct{}, patie
 	return c.claim(messageSlot, client, done, patience)
 }
 
-func (c *Controller) claim(index int, client netip.Addr, done <-chan struct{}, patience time.Duration) (*Claim, error) {
+func (c *Controller) claim(kind int, client netip.Addr, done <-chan struct{}, patience time.Duration) (*Claim, error) {
 	claim := &Claim{
-		controller: c, next: c.slots[index], key: keyOf(client), done: done, deadline: time.Now().Add(patience),
+		controller: c, next: c.slots[kind], key: keyOf(client), done: done, deadline: time.Now().Add(patience),
 	}
 	if client.IsLoopback() {
 		return claim, nil
 	}
 	c.mu.Lock()
 	e := c.addressLocked(claim.key, time.Now())
-	if e.slots == nil {
-		e.slots = &[addressSlots]addressSlot{{slot: make(chan struct{}, 1)}, {slot: make(chan struct{}, 1)}}
+	if e.claims++; e.claims == 1 {
+		e.slots = &[slotKinds]chan struct{}{make(chan struct{}, 1), make(chan struct{}, 1)}
 	}
-	claim.addressSlot = &e.slots[index]
-	claim.addressSlot.claims++
+	claim.address = e
+	slot := e.slots[kind]
 	c.mu.Unlock()
-	if err := claim.take(claim.addressSlot.slot); err != nil {
+	if err := claim.take(slot); err != nil {
 		claim.Release()
 		return nil, err
 	}
@@ -95,14 +90,13 @@ func (c *Claim) Release() {
 	for _, slot := range c.held {
 		<-slot
 	}
-	if c.addressSlot == nil {
+	e := c.address
+	if e == nil {
 		return
 	}
 	c.controller.mu.Lock()
 	defer c.controller.mu.Unlock()
-	c.addressSlot.claims--
-	e := c.controller.addresses[c.key]
-	if e.slots[messageSlot].claims+e.slots[headerSlot].claims == 0 {
+	if e.claims--; e.claims == 0 {
 		e.slots = nil
 		c.controller.dropLocked(c.key, e)
 	}
