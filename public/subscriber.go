@@ -308,12 +308,7 @@ func (s *subscriber) rest() error {
 				return nil
 			}
 		default:
-			select {
-			case <-s.conn.interrupt:
-			default:
-				return nil
-			}
-			return s.out.send(nil)
+			return nil // the next chunk takes a pong along
 		}
 		if err := s.out.sendDue(s.through); err != nil {
 			return err
