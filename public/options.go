@@ -58,15 +58,6 @@ func newWants() *wants {
 	}
 }
 
-// kindSet returns the kinds that an options update asks for; 0: none are named.
-func (w *wants) kindSet() (set replay.KindSet) {
-	for _, name := range w.Kinds.members {
-		kind, _ := kindNamed(name)
-		set |= kind
-	}
-	return set
-}
-
 // addByReference adds what commits are to refer to.
 func (w *wants) addByReference(q url.Values) {
 	w.Subjects.addNonEmpty(q["wantedSubjects"])
@@ -268,8 +259,6 @@ type update struct {
 	Payload updatePayload `json:"payload"`
 }
 
-const typeOptionsUpdate = "options_update"
-
 type updatePayload struct {
 	wants *wants // nil: there is no payload
 	err   error
@@ -290,7 +279,7 @@ func parseUpdate(data []byte) (*wants, error) {
 	if err := json.Unmarshal(data, &m); err != nil {
 		return nil, fmt.Errorf("failed to unmarshal subscriber sourced message: %w", err)
 	}
-	if m.Type != typeOptionsUpdate {
+	if m.Type != "options_update" {
 		return nil, nil
 	}
 	if m.Payload.wants == nil {
