@@ -124,10 +124,8 @@ func (s *subscriber) waitForUpdate() error {
 		return nil
 	}
 	s.server.metrics.held.WithLabelValues(heldUpdates).Inc()
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(wait):
 		return nil
 	case <-s.conn.done:
 		return net.ErrClosed

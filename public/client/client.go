@@ -251,11 +251,9 @@ func (c *Client) run(ctx context.Context, yield func(Event, error) bool) error {
 		i, wait = c.next(now)
 		c.cfg.OnWait()
 		c.report(s, err, wait)
-		timer := time.NewTimer(wait)
 		select {
-		case <-timer.C:
+		case <-time.After(wait):
 		case <-ctx.Done():
-			timer.Stop()
 			return context.Cause(ctx)
 		}
 	}

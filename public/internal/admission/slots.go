@@ -72,15 +72,13 @@ func (c *Claim) Take() error {
 }
 
 func (c *Claim) take(slot chan struct{}) error {
-	timer := time.NewTimer(time.Until(c.deadline))
-	defer timer.Stop()
 	select {
 	case slot <- struct{}{}:
 		c.held = append(c.held, slot)
 		return nil
 	case <-c.done:
 		return net.ErrClosed
-	case <-timer.C:
+	case <-time.After(time.Until(c.deadline)):
 		return ErrNoSlot
 	}
 }
