@@ -30,7 +30,8 @@
 //
 // A Dictionary is immutable. Encoder, Decoder and Registry are safe for concurrent use. An Encoder
 // owns at most GOMAXPROCS compression contexts, made when first needed; a call that finds all of
-// them busy waits for one. Registry.mu is the only lock and is never held while compressing.
+// them busy waits for one. Registry.mu is the only lock: coders are made and closed under it, and
+// work without it.
 //
 // Coders hold channels made outside of any testing/synctest bubble: do not share them with one.
 package dict

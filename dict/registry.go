@@ -1,8 +1,8 @@
 package dict
 
 import (
-	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 )
@@ -23,14 +23,9 @@ type Registry struct {
 
 // entry is a dictionary and, once they were asked for, its encoder and its decoder.
 type entry struct {
-	d    *Dictionary
-	once sync.Once
-	enc  *Encoder
-	err  error
-
-	decodes sync.Once
-	dec     *Decoder
-	decErr  error
+	d   *Dictionary
+	enc *Encoder
+	dec *Decoder
 }
 
 // NewRegistry returns a registry of stored, which is the dictionary that new blocks are compressed
@@ -83,39 +78,47 @@ func (r *Registry) All() []*Dictionary {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	all := make([]*Dictionary, 0, len(r.byID))
-	for _, e := range r.byID {
-		all = append(all, e.d)
+	for _, id := range slices.Sorted(maps.Keys(r.byID)) {
+		all = append(all, r.byID[id].d)
 	}
-	slices.SortFunc(all, func(a, b *Dictionary) int { return cmp.Compare(a.id, b.id) })
 	return all
 }
 
 // Encoder returns the shared encoder of the dictionary with the given ID, made when first asked
 // for. The registry closes it; the caller must not. An unknown ID is errUnknownDictionary.
 func (r *Registry) Encoder(id uint32) (*Encoder, error) {
-	e, err := r.entry(id, "encoder")
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e, err := r.entryLocked(id, "encoder")
 	if err != nil {
 		return nil, err
 	}
-	e.once.Do(func() { e.enc, e.err = NewEncoder(e.d) })
-	return e.enc, e.err
+	if e.enc == nil {
+		e.enc, err = NewEncoder(e.d)
+	}
+	return e.enc, err
 }
+
+// maxShared bounds what a shared decoder makes of a frame.
+const maxShared = 64 << 20
 
 // Decoder returns the shared decoder of frames made with that dictionary, or without one, of at
 // most maxShared bytes of content. Errors are as those of Encoder.
 func (r *Registry) Decoder(id uint32) (*Decoder, error) {
-	e, err := r.entry(id, "decoder")
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e, err := r.entryLocked(id, "decoder")
 	if err != nil {
 		return nil, err
 	}
-	e.decodes.Do(func() { e.dec, e.decErr = NewDecoder(maxShared, e.d) })
-	return e.dec, e.decErr
+	if e.dec == nil {
+		e.dec, err = NewDecoder(maxShared, e.d)
+	}
+	return e.dec, err
 }
 
-// entry returns the dictionary with the given ID, for which a coder is asked.
-func (r *Registry) entry(id uint32, coder string) (*entry, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// entryLocked returns the dictionary with the given ID, for which a coder is asked.
+func (r *Registry) entryLocked(id uint32, coder string) (*entry, error) {
 	e, ok := r.byID[id]
 	if !ok {
 		return nil, fmt.Errorf("%w: %d", errUnknownDictionary, id)
@@ -126,25 +129,16 @@ func (r *Registry) entry(id uint32, coder string) (*entry, error) {
 	return e, nil
 }
 
-// maxShared bounds what a shared decoder makes of a frame.
-const maxShared = 64 << 20
-
 // Close closes all encoders and decoders. It waits for calls that still run and is safe to call
 // twice.
 func (r *Registry) Close() {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.closed = true
-	entries := make([]*entry, 0, len(r.byID))
 	for _, e := range r.byID {
-		entries = append(entries, e)
-	}
-	r.mu.Unlock()
-	for _, e := range entries {
-		e.once.Do(func() { e.err = fmt.Errorf("encoder of dictionary %d: the registry is closed", e.d.id) })
 		if e.enc != nil {
 			e.enc.Close()
 		}
-		e.decodes.Do(func() { e.decErr = fmt.Errorf("decoder of dictionary %d: the registry is closed", e.d.id) })
 		if e.dec != nil {
 			e.dec.Close()
 		}
