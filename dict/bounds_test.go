@@ -113,9 +113,9 @@ func TestTryTrainer(t *testing.T) {
 	check := madeEvents(250, 20)
 	fails := errors.New("the trainer's own")
 	made := func(raw []byte, err error) trainer {
-		return trainer{"made", func(events [][]byte, maxBytes int, id uint32) ([]byte, error) {
-			if len(events) != 1 || maxBytes != 4096 || id != MinPrivateID {
-				t.Errorf("trained on %d events to %d bytes, ID %d", len(events), maxBytes, id)
+		return trainer{"made", func(events [][]byte, maxBytes int) ([]byte, error) {
+			if len(events) != 1 || maxBytes != 4096 {
+				t.Errorf("trained on %d events to %d bytes", len(events), maxBytes)
 			}
 			return raw, err
 		}}
@@ -183,7 +183,7 @@ func TestTrainSteps(t *testing.T) {
 	}
 	steps = slices.DeleteFunc(steps, func(s TrainStep) bool { return s.Err != nil })
 	best := slices.MinFunc(steps, func(a, b TrainStep) int { return cmp.Compare(a.Ratio, b.Ratio) })
-	raw, err := ts[best.Step-1].train(events, MinTrainBytes, MinPrivateID)
+	raw, err := ts[best.Step-1].train(events, MinTrainBytes)
 	if err != nil {
 		t.Fatal(err)
 	}

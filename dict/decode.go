@@ -16,7 +16,6 @@ const maxDecodeWindow = 1 << 29
 // Decoder decompresses frames, of ours or of others. It is safe for concurrent use.
 type Decoder struct {
 	maxBytes int
-	ids      map[uint32]struct{} // read-only
 	dec      *zstd.Decoder
 }
 
@@ -27,10 +26,8 @@ func NewDecoder(maxBytes int, ds ...*Dictionary) (*Decoder, error) {
 		return nil, fmt.Errorf("maxBytes is %d, not at least 1", maxBytes)
 	}
 	raws := make([][]byte, len(ds))
-	ids := make(map[uint32]struct{}, len(ds))
 	for i, d := range ds {
 		raws[i] = d.raw
-		ids[d.id] = struct{}{}
 	}
 	dec, err := zstd.NewReader(nil,
 		zstd.WithDecoderConcurrency(0),
@@ -40,7 +37,7 @@ func NewDecoder(maxBytes int, ds ...*Dictionary) (*Decoder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make decoder: %w", err)
 	}
-	return &Decoder{maxBytes: maxBytes, ids: ids, dec: dec}, nil
+	return &Decoder{maxBytes: maxBytes, dec: dec}, nil
 }
 
 // Append decompresses src, which must be exactly one frame, and appends its content to dst. It
@@ -52,9 +49,6 @@ func (d *Decoder) Append(dst, src []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	if _, ok := d.ids[info.id]; !ok && info.id != 0 {
-		return dst, fmt.Errorf("%w %d, which the frame is compressed with", errUnknownDictionary, info.id)
-	}
 	if info.sized && info.maxBytes > uint64(d.maxBytes) {
 		return dst, fmt.Errorf("%w: %d bytes, the decoder takes %d at most", errTooLarge, info.maxBytes, d.maxBytes)
 	}
@@ -62,10 +56,12 @@ func (d *Decoder) Append(dst, src []byte) ([]byte, error) {
 	grown := slices.Grow(dst, room)
 	// The capacity is the decoder's limit. It would also count what dst already holds against it.
 	out, err := d.dec.DecodeAll(src, grown[len(dst):len(dst):len(dst)+room])
-	if errors.Is(err, zstd.ErrDecoderSizeExceeded) && !info.sized {
+	switch {
+	case errors.Is(err, zstd.ErrUnknownDictionary):
+		return dst, fmt.Errorf("%w %d, which the frame is compressed with", errUnknownDictionary, info.id)
+	case errors.Is(err, zstd.ErrDecoderSizeExceeded) && !info.sized:
 		return dst, fmt.Errorf("%w: the decoder takes %d bytes at most", errTooLarge, d.maxBytes)
-	}
-	if err != nil {
+	case err != nil:
 		return dst, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
 	return grown[:len(dst)+len(out)], nil

@@ -21,13 +21,10 @@ import (
 // libzstdLevel is libzstd's level for events; docs/dictionaries.md has the measurements.
 const libzstdLevel = 1
 
-// newCoder returns the coder of this build.
-func newCoder(d *Dictionary) (coder, error) { return newLibzstdCoder(d, libzstdLevel) }
-
 // libzstdMethods are the levels of libzstd worth comparing.
 func libzstdMethods() []Method {
 	var ms []Method
-	for _, level := range []int{1, 3, 6} {
+	for _, level := range []int{libzstdLevel, 3, 6} {
 		ms = append(ms, Method{fmt.Sprintf("libzstd %d", level), func(d *Dictionary) (coder, error) { return newLibzstdCoder(d, level) }})
 	}
 	return ms

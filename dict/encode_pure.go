@@ -8,9 +8,6 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// pureLevel is the level of the pure Go encoder; docs/dictionaries.md has the measurements.
-const pureLevel = zstd.SpeedFastest
-
 // pureCoder is the coder in Go. Both encoders below hold up to GOMAXPROCS states, each made when
 // first needed; EncodeAll waits for one that is free.
 type pureCoder struct {

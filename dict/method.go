@@ -2,14 +2,14 @@ package dict
 
 import "github.com/klauspost/compress/zstd"
 
-// Method is a library and its level: one way to make an Encoder. NewEncoder uses the one that was
-// measured to be best; the others are there to measure.
+// Method is a library and its level: one way to make an Encoder.
 type Method struct {
 	name  string
 	build func(*Dictionary) (coder, error)
 }
 
-// Methods returns the methods of this build worth comparing, those of libzstd only with cgo.
+// Methods returns the methods of this build worth comparing, those of libzstd only with cgo. The
+// first measured best (docs/dictionaries.md): NewEncoder uses it.
 func Methods() []Method {
 	return append(libzstdMethods(), pureMethod("klauspost fastest", zstd.SpeedFastest), pureMethod("klauspost default", zstd.SpeedDefault))
 }

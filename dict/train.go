@@ -51,7 +51,7 @@ type TrainStep struct {
 // trainer is one setting of a dictionary trainer.
 type trainer struct {
 	setting string
-	train   func(events [][]byte, maxBytes int, id uint32) ([]byte, error)
+	train   func(events [][]byte, maxBytes int) ([]byte, error) // its ID means nothing
 }
 
 // Train makes a dictionary for events like cfg.Events. It tries the trainer's settings on some of
@@ -80,7 +80,7 @@ func Train(ctx context.Context, cfg TrainConfig) (*Dictionary, error) {
 	if err != nil {
 		return nil, err
 	}
-	raw, err := best.train(cfg.Events, cfg.MaxBytes, MinPrivateID)
+	raw, err := best.train(cfg.Events, cfg.MaxBytes)
 	if err != nil {
 		return nil, fmt.Errorf("train on all events: %w", err)
 	}
@@ -115,7 +115,7 @@ func pickTrainer(ctx context.Context, cfg TrainConfig, fit, check [][]byte) (tra
 }
 
 func tryTrainer(t trainer, maxBytes int, fit, check [][]byte) (size int, ratio float64, err error) {
-	raw, err := t.train(fit, maxBytes, MinPrivateID)
+	raw, err := t.train(fit, maxBytes)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -23,8 +23,8 @@ func trainers() []trainer {
 		for _, k := range []int{64, 200, 400, 600, 800, 1200, 2000} {
 			ts = append(ts, trainer{
 				setting: fmt.Sprintf("libzstd fast cover, k %d, d %d", k, d),
-				train: func(events [][]byte, maxBytes int, id uint32) ([]byte, error) {
-					return newSamples(events).cover(maxBytes, k, d, id)
+				train: func(events [][]byte, maxBytes int) ([]byte, error) {
+					return newSamples(events).cover(maxBytes, k, d)
 				},
 			})
 		}
@@ -48,12 +48,12 @@ func newSamples(events [][]byte) samples {
 }
 
 // cover trains a dictionary of at most maxBytes.
-func (s samples) cover(maxBytes, k, d int, id uint32) ([]byte, error) {
+func (s samples) cover(maxBytes, k, d int) ([]byte, error) {
 	raw := make([]byte, maxBytes)
 	n := C.ZDICT_trainFromBuffer_fastCover(
 		unsafe.Pointer(unsafe.SliceData(raw)), C.size_t(len(raw)),
 		unsafe.Pointer(unsafe.SliceData(s.bytes)), unsafe.SliceData(s.sizes), C.uint(len(s.sizes)),
-		C.ZDICT_fastCover_params_t{k: C.uint(k), d: C.uint(d), f: coverLog, accel: 1, zParams: zdictParams(id)})
+		C.ZDICT_fastCover_params_t{k: C.uint(k), d: C.uint(d), f: coverLog, accel: 1, zParams: zdictParams()})
 	if C.ZDICT_isError(n) != 0 {
 		return nil, fmt.Errorf("libzstd's trainer (k %d, d %d): %s", k, d, C.GoString(C.ZDICT_getErrorName(n)))
 	}
@@ -73,14 +73,14 @@ func FinishContent(content []byte, events [][]byte, id uint32) (*Dictionary, err
 		unsafe.Pointer(unsafe.SliceData(raw)), C.size_t(len(raw)),
 		unsafe.Pointer(unsafe.SliceData(content)), C.size_t(len(content)),
 		unsafe.Pointer(unsafe.SliceData(s.bytes)), unsafe.SliceData(s.sizes), C.uint(len(s.sizes)),
-		zdictParams(id))
+		zdictParams())
 	if C.ZDICT_isError(n) != 0 {
 		return nil, fmt.Errorf("libzstd's dictionary tables: %s", C.GoString(C.ZDICT_getErrorName(n)))
 	}
 	return WithID(raw[:n], id)
 }
 
-// zdictParams has the tables made for the level that is used.
-func zdictParams(id uint32) C.ZDICT_params_t {
-	return C.ZDICT_params_t{compressionLevel: libzstdLevel, dictID: C.uint(id)}
+// zdictParams has the tables made for the level that is used. WithID replaces the ID.
+func zdictParams() C.ZDICT_params_t {
+	return C.ZDICT_params_t{compressionLevel: libzstdLevel, dictID: MinPrivateID}
 }

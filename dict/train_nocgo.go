@@ -16,7 +16,7 @@ func trainers() []trainer {
 	for _, hashBytes := range []int{5, 6, 8} {
 		ts = append(ts, trainer{
 			setting: fmt.Sprintf("klauspost, %d bytes hashed", hashBytes),
-			train: func(events [][]byte, maxBytes int, id uint32) (raw []byte, err error) {
+			train: func(events [][]byte, maxBytes int) (raw []byte, err error) {
 				defer func() {
 					// The builder panics on samples that it finds nothing in.
 					if p := recover(); p != nil {
@@ -26,7 +26,7 @@ func trainers() []trainer {
 				return builder.BuildZstdDict(events, builder.Options{
 					MaxDictSize:    maxBytes - tableBytes,
 					HashBytes:      hashBytes,
-					ZstdDictID:     id,
+					ZstdDictID:     MinPrivateID,
 					ZstdDictCompat: true,
 					ZstdLevel:      zstd.SpeedFastest,
 				})

@@ -40,7 +40,7 @@ func loadCorpus(t *testing.T) *material {
 // TestReproducible: the dictionary that is built in is what this command makes.
 func TestReproducible(t *testing.T) {
 	m := loadCorpus(t)
-	d, _, err := m.dictionary(vocabularyBytes)
+	d, _, err := m.dictionary()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,17 +39,17 @@ const (
 	threadgates = 4
 	others      = 4 // profiles, lists and the like; what remains is identity and account events
 
-	likesVia, repostsVia             = 20, 50
-	replies, withImages, withQuotes  = 40, 20, 7
-	repliesToRoot, imagesWithoutText = 60, 50
+	likesVia, repostsVia                           = 20, 50
+	replies, repliesToRoot, withImages, withQuotes = 40, 60, 20, 7
 )
 
-// events appends n events to dst.
-func (c *composer) events(dst [][]byte, n int) [][]byte {
-	for range n {
-		dst = append(dst, c.event())
+// events makes n events.
+func (c *composer) events(n int) [][]byte {
+	all := make([][]byte, n)
+	for i := range all {
+		all[i] = c.event()
 	}
-	return dst
+	return all
 }
 
 func (c *composer) event() []byte {

@@ -26,11 +26,8 @@ const (
 	heldOutEvents   = 5_000
 )
 
-// Seeds of the two compositions; the time that composed events are spread over.
-const (
-	trainSeed, heldOutSeed = 1, 2
-	spreadYears            = 1
-)
+// Seeds of the two compositions.
+const trainSeed, heldOutSeed = 1, 2
 
 func main() {
 	if err := run(os.Args[1:], os.Stdout); err != nil {
@@ -50,7 +47,7 @@ func run(args []string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	d, phrases, err := m.dictionary(vocabularyBytes)
+	d, phrases, err := m.dictionary()
 	if err != nil {
 		return err
 	}
@@ -84,17 +81,17 @@ func compose(dir string) (*material, error) {
 		return nil, fmt.Errorf("load corpus: %w", err)
 	}
 	from := time.Date(2026, time.July, 1, 0, 0, 0, 0, time.UTC)
-	to := from.AddDate(spreadYears, 0, 0)
+	to := from.AddDate(1, 0, 0)
 	return &material{
 		train: train, held: held,
-		trainEvents: newComposer(train, trainSeed, from, to).events(nil, trainEvents),
-		heldEvents:  newComposer(held, heldOutSeed, from, to).events(nil, heldOutEvents),
+		trainEvents: newComposer(train, trainSeed, from, to).events(trainEvents),
+		heldEvents:  newComposer(held, heldOutSeed, from, to).events(heldOutEvents),
 		realEvents:  bytes.Split(bytes.TrimSpace(raw), []byte{'\n'}),
 	}, nil
 }
 
 // dictionary makes the dictionary: vocabulary, templates, and tables that suit the composed events.
-func (m *material) dictionary(vocabularyBytes int) (*dict.Dictionary, []string, error) {
+func (m *material) dictionary() (*dict.Dictionary, []string, error) {
 	phrases := vocabulary(m.train.posts, vocabularyBytes)
 	content := strings.Join(phrases, "") + templates()
 	d, err := dict.FinishContent([]byte(content), m.trainEvents, dict.BuiltInID)
