@@ -33,7 +33,8 @@ func numberingActions() []action {
 			}, func(rng *rand.Rand) int64 { return 1 + rng.Int64N(5000) }),
 		number("repeat", "n=N: send the newest N messages again, under their old numbers", "n", 1, maxRepeat,
 			func(r *Relay, n int64) (map[string]any, error) {
-				return map[string]any{"repeated": r.producer.repeat(n)}, nil
+				repeated, err := r.producer.repeat(n)
+				return map[string]any{"repeated": repeated}, err
 			}, func(rng *rand.Rand) int64 { return 1 + rng.Int64N(200) }),
 		number("again", "n=N: send the newest N frames again, under new numbers, with their revs and times", "n", 1000, maxAgain,
 			func(r *Relay, n int64) (map[string]any, error) {
@@ -71,7 +72,7 @@ func numberingActions() []action {
 		{
 			name: "inject", help: "kind=K: send a malformed message of that kind; --list-hostile names them",
 			run: runInject, draw: func(rng *rand.Rand, r *Relay) url.Values {
-				kinds := r.hostile.kinds
+				kinds := r.producer.hostile.kinds
 				return url.Values{"kind": {kinds[rng.IntN(len(kinds))].name}}
 			},
 		},
@@ -101,7 +102,7 @@ func runInject(ctx context.Context, r *Relay, q url.Values) (result map[string]a
 		return nil, err
 	}
 	stopped := r.producer.do(ctx, func() {
-		err = r.producer.inject(r.hostile, kind)
+		err = r.producer.inject(kind)
 		result = map[string]any{"seq": r.producer.now.seq}
 	})
 	if stopped != nil {

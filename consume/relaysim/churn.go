@@ -12,11 +12,10 @@ import (
 // key, and accounts are deleted and return. The records are rich in references. It is not safe for
 // concurrent use.
 type churn struct {
-	every   int64
+	cadence
 	builder *messageBuilder
 	names   *population // of subjects
 	truth   bool
-	count   int64 // messages since the last of these
 }
 
 const (
@@ -29,18 +28,9 @@ const (
 func newChurn(every int64, clk *clock, seed uint64, truth bool) *churn {
 	rng := newRand(seed, "churn")
 	return &churn{
-		every: every, truth: truth, names: newPopulation(seed, churnSubjects, rng),
+		cadence: cadence{every: every}, truth: truth, names: newPopulation(seed, churnSubjects, rng),
 		builder: &messageBuilder{clock: clk, population: newPopulation(mix(seed), churnAccounts, rng), rng: rng},
 	}
-}
-
-// isDue counts a message, and says whether it must be one of these.
-func (c *churn) isDue() bool {
-	if c.every == 0 {
-		return false
-	}
-	c.count++
-	return c.count%c.every == 0
 }
 
 // template makes the next message. Its holes are filled with its own values.

@@ -41,7 +41,7 @@ func TestNewFails(t *testing.T) {
 			t.Errorf("%s: %v", flags, err)
 		}
 		if err == nil {
-			_ = r.truth.close()
+			_ = r.producer.truth.close()
 		}
 	}
 }

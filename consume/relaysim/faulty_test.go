@@ -85,7 +85,7 @@ func TestFaultsArePlanted(t *testing.T) {
 		truth.Write(again.producer.batch.truth)
 	}
 	compareTranslate(t, frames, truth.String())
-	if err := again.truth.close(); err != nil {
+	if err := again.producer.truth.close(); err != nil {
 		t.Fatal(err)
 	}
 }

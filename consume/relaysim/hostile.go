@@ -1,7 +1,6 @@
 package relaysim
 
 import (
-	"crypto/sha256"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -36,23 +35,25 @@ const hugeRounds = 64
 // hostileMix puts hostile messages among the good ones: all kinds in turn, every so often. It is
 // not safe for concurrent use.
 type hostileMix struct {
+	cadence
 	kinds   []*hostileKind
-	every   int64
 	syncs   bool // the truth has events of #sync
 	builder *messageBuilder
 
-	count int64 // messages since the last hostile one
 	next  int
 	round int
 }
 
-// isDue counts a message, and says whether it must be a hostile one.
-func (h *hostileMix) isDue() bool {
-	if h.every == 0 {
-		return false
-	}
-	h.count++
-	return h.count%h.every == 0
+// cadence is how often a message of a sort comes.
+type cadence struct {
+	every int64 // one of so many messages; 0: never
+	count int64 // messages so far
+}
+
+// isDue counts a message, and says whether it must be one of that sort.
+func (c *cadence) isDue() bool {
+	c.count++
+	return c.every > 0 && c.count%c.every == 0
 }
 
 // nextKind returns the kind whose turn it is.
@@ -226,10 +227,9 @@ func message(kind string, body any) []byte {
 
 // blockCID returns the CID of a DAG-CBOR block.
 func blockCID(data []byte) cid.Cid {
-	sum := sha256.Sum256(data)
-	hash, err := multihash.Encode(sum[:], multihash.SHA2_256)
+	id, err := cid.NewPrefixV1(cid.DagCBOR, multihash.SHA2_256).Sum(data)
 	if err != nil {
 		panic("relaysim: " + err.Error())
 	}
-	return cid.NewCidV1(cid.DagCBOR, hash)
+	return id
 }

@@ -245,23 +245,20 @@ func (p *producer) comeback() error {
 }
 
 // repeat sends the newest n messages of the window again, under their old numbers.
-func (p *producer) repeat(n int64) int {
+func (p *producer) repeat(n int64) (int, error) {
 	messages := p.now.win.newest(n)
 	p.batch.reset()
 	for _, m := range messages {
 		p.batch.wire = append(p.batch.wire, m...)
 		p.batch.entries = append(p.batch.entries, entry{end: len(p.batch.wire)})
 	}
-	p.now.win.publish(&p.batch)
-	p.shown.Store(p.made.Load())
-	p.batch.reset()
-	return len(messages)
+	return len(messages), p.flush()
 }
 
 // inject sends one hostile message now.
-func (p *producer) inject(h *hostileMix, kind *hostileKind) error {
+func (p *producer) inject(kind *hostileKind) error {
 	p.batch.reset()
-	p.now.seq = h.append(&p.batch, kind, p.now.epoch, p.now.seq)
+	p.now.seq = p.hostile.append(&p.batch, kind, p.now.epoch, p.now.seq)
 	p.made.Add(1)
 	if err := p.flush(); err != nil {
 		return fmt.Errorf("inject %s: %w", kind.name, err)

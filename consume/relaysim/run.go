@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"time"
@@ -30,7 +29,7 @@ func New(cfg Config) (*Relay, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	began, log := time.Now(), cfg.Logger
+	began := time.Now()
 	kinds, err := choose(hostileKinds(), (*hostileKind).String, cfg.HostileKinds, "hostile-kinds", "kind", "--list-hostile")
 	if err != nil {
 		return nil, err
@@ -39,7 +38,7 @@ func New(cfg Config) (*Relay, error) {
 	if err != nil {
 		return nil, err
 	}
-	templates, w, clk, err := cfg.templates(log)
+	templates, w, clk, err := cfg.templates()
 	if err != nil {
 		return nil, err
 	}
@@ -66,20 +65,17 @@ func New(cfg Config) (*Relay, error) {
 			return nil, err
 		}
 	}
-	log.Info("stream made", "frames", len(templates), "duration", time.Since(began).Round(time.Millisecond))
-	r := &Relay{
-		cfg:    cfg,
-		faults: &faults{}, log: log,
-		conns: make(map[*conn]struct{}), truth: truth,
-		hostile: &hostileMix{kinds: kinds, every: cfg.HostileEvery, syncs: cfg.TruthSync, builder: &messageBuilder{clock: clk, population: population, rng: newRand(cfg.Seed, "hostile")}},
+	cfg.Logger.Info("stream made", "frames", len(templates), "duration", time.Since(began).Round(time.Millisecond))
+	hostile := &hostileMix{
+		cadence: cadence{every: cfg.HostileEvery}, kinds: kinds, syncs: cfg.TruthSync,
+		builder: &messageBuilder{clock: clk, population: population, rng: newRand(cfg.Seed, "hostile")},
 	}
-	r.producer = newProducer(cfg, firstSeq, t, r.hostile, truth)
-	return r, nil
+	return &Relay{cfg: cfg, conns: make(map[*conn]struct{}), producer: newProducer(cfg, firstSeq, t, hostile, truth)}, nil
 }
 
 // templates makes the frames to send, the world that they are of, if any, and the clock that times
 // them.
-func (cfg *Config) templates(log *slog.Logger) ([]*template, *world, *clock, error) {
+func (cfg *Config) templates() ([]*template, *world, *clock, error) {
 	begin := time.Date(2025, 12, 31, 0, 0, 0, 0, time.UTC)
 	clk := virtualClock(begin.AddDate(0, 0, 1), time.Millisecond)
 	var now func() time.Time
@@ -97,13 +93,13 @@ func (cfg *Config) templates(log *slog.Logger) ([]*template, *world, *clock, err
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	return captureTemplates(frames, cfg.verbatim(), cfg.Truth != "", log), nil, clk, nil
+	return captureTemplates(frames, cfg.verbatim(), cfg.Truth != "", cfg.Logger), nil, clk, nil
 }
 
 // Serve serves on listener until ctx ends, then closes it, all connections and the truth file.
 // Then it returns nil. It must be called once.
 func (r *Relay) Serve(ctx context.Context, listener net.Listener) (err error) {
-	defer func() { err = errors.Join(err, r.truth.close()) }()
+	defer func() { err = errors.Join(err, r.producer.truth.close()) }()
 	server := &http.Server{Handler: r.handler(), ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeader}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {

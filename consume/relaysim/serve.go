@@ -3,7 +3,6 @@ package relaysim
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"net"
 	"net/http"
 	"strconv"
@@ -31,11 +30,8 @@ const (
 type Relay struct {
 	cfg      Config
 	producer *producer
-	faults   *faults
-	hostile  *hostileMix
-	truth    *truthFile
+	faults   faults
 	plc      PLC
-	log      *slog.Logger
 
 	mu    sync.Mutex
 	conns map[*conn]struct{}
@@ -48,8 +44,7 @@ type conn struct {
 	raw     net.Conn
 	reading sync.WaitGroup
 	pongs   chan []byte
-	shaper  *shaper
-	ready   chan struct{} // always closed
+	shaper  shaper
 	stop    context.CancelCauseFunc
 }
 
@@ -94,16 +89,14 @@ func (r *Relay) subscribe(w http.ResponseWriter, req *http.Request) {
 		ws:     ws,
 		raw:    ws.NetConn(),
 		pongs:  make(chan []byte, waitingPongs),
-		shaper: &shaper{faults: r.faults, cut: -1},
-		ready:  make(chan struct{}),
+		shaper: shaper{faults: &r.faults, cut: -1},
 		stop:   stop,
 	}
-	close(c.ready)
 	r.add(c)
 	defer r.remove(c)
 	c.reading.Go(c.read)
 	err = r.feed(ctx, c, cursor, live)
-	r.log.Debug("consumer left", "remote", req.RemoteAddr, "cause", err)
+	r.cfg.Logger.Debug("consumer left", "remote", req.RemoteAddr, "cause", err)
 	c.hangUp(err)
 }
 
@@ -176,6 +169,8 @@ func (r *Relay) feed(ctx context.Context, c *conn, cursor int64, live bool) erro
 	}
 	ping := time.NewTicker(pingInterval)
 	defer ping.Stop()
+	ready := make(chan struct{})
+	close(ready)
 	for {
 		wire, frames, more, err := consumer.take(writeBytes)
 		switch {
@@ -188,7 +183,7 @@ func (r *Relay) feed(ctx context.Context, c *conn, cursor int64, live bool) erro
 				return err
 			}
 			r.sent.Add(int64(frames))
-			more = c.ready
+			more = ready
 		}
 		if err := c.control(ctx, more, ping.C); err != nil {
 			return err

@@ -1,5 +1,7 @@
 package relaysim
 
+import "bytes"
+
 // Message is one message of the stream.
 type Message struct {
 	Payload []byte
@@ -13,8 +15,7 @@ func (r *Relay) Take(n int) []Message {
 	for range n {
 		b.reset()
 		p.one()
-		fault := p.traffic.faulty.injected
-		out = append(out, Message{Payload: append([]byte(nil), wirePayload(b.wire)...), Fault: fault})
+		out = append(out, Message{Payload: bytes.Clone(wirePayload(b.wire)), Fault: p.traffic.faulty.injected})
 	}
 	return out
 }

@@ -3,6 +3,7 @@ package relaysim
 import (
 	"bytes"
 	"fmt"
+	"slices"
 
 	"github.com/bluesky-social/indigo/atproto/syntax"
 
@@ -38,7 +39,7 @@ type cut struct {
 
 // newTemplate takes apart a frame that a relay may send. It keeps neither frame nor parts of it.
 func newTemplate(frame []byte, withTruth bool) (*template, error) {
-	t := &template{original: values{}}
+	t := &template{}
 	s := scanner{b: frame}
 	s.skip() // header
 	cuts := t.scanBody(&s)
@@ -129,12 +130,11 @@ func (t *template) scanOps(s *scanner, cuts []cut) []cut {
 
 // rkeyIndex returns the index of rkey in the template's list, which it joins if it is new.
 func (t *template) rkeyIndex(rkey tid, use rkeyUse) uint16 {
-	for i, r := range t.original.rkeys {
-		if r == rkey {
-			return uint16(i)
-		}
+	i := slices.Index(t.original.rkeys, rkey)
+	if i < 0 {
+		i = len(t.rkeys)
+		t.original.rkeys = append(t.original.rkeys, rkey)
+		t.rkeys = append(t.rkeys, use)
 	}
-	t.original.rkeys = append(t.original.rkeys, rkey)
-	t.rkeys = append(t.rkeys, use)
-	return uint16(len(t.rkeys) - 1)
+	return uint16(i)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -127,8 +128,8 @@ func (t *template) addLine(e expectation) error {
 	case e.event.Commit != nil:
 		c := *e.event.Commit
 		c.Rev, stand = standInRev, append(stand, rev)
-		if rkey, ok := t.findRKey(c.RKey); ok {
-			c.RKey, stand = standInRKey, append(stand, standIn{standInRKey, hole{kind: holeRKey, rkey: rkey}})
+		if i := slices.IndexFunc(t.original.rkeys, func(rkey tid) bool { return rkey.String() == c.RKey }); i >= 0 {
+			c.RKey, stand = standInRKey, append(stand, standIn{standInRKey, hole{kind: holeRKey, rkey: uint16(i)}})
 		}
 		e.event.Commit = &c
 	case e.event.Identity != nil:
@@ -160,15 +161,6 @@ func (t *template) addLine(e expectation) error {
 	}
 	p.text(rest + "}\n")
 	return nil
-}
-
-func (t *template) findRKey(rkey string) (uint16, bool) {
-	for i := range t.original.rkeys {
-		if t.original.rkeys[i].String() == rkey {
-			return uint16(i), true
-		}
-	}
-	return 0, false
 }
 
 // appendTruthLine appends the truth line of an event that is complete as it is.

@@ -1,6 +1,7 @@
 package relaysim
 
 import (
+	"bytes"
 	"errors"
 	"sort"
 	"sync"
@@ -262,7 +263,7 @@ func (w *window) newest(n int64) (messages [][]byte) {
 	defer w.mu.Unlock()
 	for ord := max(w.oldest, w.next-n); ord < w.next; ord++ {
 		m, c := w.findLocked(ord)
-		messages = append(messages, append([]byte(nil), c.buf[c.startLocked(ord):m.end]...))
+		messages = append(messages, bytes.Clone(c.buf[c.startLocked(ord):m.end]))
 	}
 	return messages
 }

@@ -1,6 +1,7 @@
 package relaysim
 
 import (
+	"encoding/binary"
 	"strings"
 
 	"github.com/ipfs/go-cid"
@@ -108,9 +109,7 @@ func rawCID(n uint64) cid.Cid {
 	digest := make([]byte, 0, 32)
 	for i := range uint64(4) {
 		n = mix(n + i)
-		for shift := 56; shift >= 0; shift -= 8 {
-			digest = append(digest, byte(n>>shift))
-		}
+		digest = binary.BigEndian.AppendUint64(digest, n)
 	}
 	hash, err := multihash.Encode(digest, multihash.SHA2_256)
 	if err != nil {

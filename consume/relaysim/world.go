@@ -37,21 +37,18 @@ type world struct {
 }
 
 // postRef points to a post.
-type postRef struct {
-	uri, cid, author string
-}
+type postRef struct{ uri, cid string }
 
 // recentPosts bounds how many generated posts are likely to be liked.
 const recentPosts = 512
 
-// act is one frame to come: who does what and when.
+// act is one frame to come of an account.
 type act struct {
-	account *account
-	frame   int // index in the frames that are being made
-	kind    actKind
-	time    time.Time
-	ops     []op
-	status  string // account acts: "" is active
+	frame  int // index in the frames that are being made
+	kind   actKind
+	time   time.Time
+	ops    []op
+	status string // account acts: "" is active
 }
 
 // op is one change of a record.
@@ -87,7 +84,7 @@ func (w *world) frames(n int) ([]*template, error) {
 			w.active = append(w.active, a)
 		}
 		next := w.draw(a)
-		next.account, next.frame, next.time = a, i, w.now
+		next.frame, next.time = i, w.now
 		a.acts = append(a.acts, next)
 	}
 	templates := make([]*template, n)
@@ -133,11 +130,7 @@ func (w *world) somePost() postRef {
 	}
 	author := w.population.did(w.population.draw())
 	rkey := w.pastTID()
-	return postRef{
-		uri:    "at://" + author + "/app.bsky.feed.post/" + rkey,
-		cid:    blockCID([]byte(author + rkey)).String(),
-		author: author,
-	}
+	return postRef{uri: "at://" + author + "/app.bsky.feed.post/" + rkey, cid: blockCID([]byte(author + rkey)).String()}
 }
 
 // drawDID returns the DID of an account of the world.
