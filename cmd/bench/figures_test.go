@@ -130,7 +130,6 @@ func TestCompare(t *testing.T) {
 	}
 	exact, live := class{name: "exact", n: 3}, class{name: "live", live: true}
 	all := &subscribers{at: [2]int64{102, 106}}
-	all.tallies = [2]map[*subscriber]tally{{}, {}}
 	add := func(c *class, frames string) {
 		k := &subscriber{class: c, ended: errClosed}
 		k.hash = *xxhash.New()
@@ -138,7 +137,7 @@ func TestCompare(t *testing.T) {
 		k.seen = tally{int64(len(frames)), 4}
 		k.notes = []note{{0, 3, 110}, {3, 7, 120}}
 		all.all = append(all.all, k)
-		all.tallies[0][k], all.tallies[1][k] = tally{2, 1}, tally{7, 3}
+		k.tallies = [2]tally{{2, 1}, {7, 3}}
 	}
 	const whole = "\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09"
 	add(&exact, whole)
@@ -149,7 +148,7 @@ func TestCompare(t *testing.T) {
 	}
 	want := new(lags)
 	for _, us := range []int64{110 - 102, 120 - 103, 120 - 104, 120 - 105} {
-		want.addMany(us, 1)
+		want.addMicros(us)
 	}
 	for i := range want.counts {
 		if want.counts[i].Load() != r.lag.counts[i].Load() {

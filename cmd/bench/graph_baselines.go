@@ -106,7 +106,7 @@ func graphRedis(ctx context.Context, f follows, d time.Duration, out io.Writer) 
 	if err = errors.Join(err, c.receive()); err != nil {
 		return err
 	}
-	before, err := usageOf(p.cmd.Process.Pid)
+	before, err := p.usage()
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func graphRedis(ctx context.Context, f follows, d time.Duration, out io.Writer) 
 			return err
 		}
 	}
-	after, err := usageOf(p.cmd.Process.Pid)
+	after, err := p.usage()
 	if err != nil {
 		return err
 	}

@@ -36,10 +36,10 @@ func (m *meter) add(came time.Time, bytes int, stampUS, madeUS int64) {
 	m.events++
 	m.bytes += int64(bytes)
 	if stampUS > 0 {
-		m.stamp.addMany(us-stampUS, 1)
+		m.stamp.addMicros(us - stampUS)
 	}
 	if madeUS > 0 && us-madeUS < maxRelayLag.Microseconds() {
-		m.relay.addMany(us-madeUS, 1)
+		m.relay.addMicros(us - madeUS)
 	}
 	if came.Equal(m.came) {
 		return

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bluesky-social/indigo/atproto/syntax"
 	"github.com/gorilla/websocket"
 )
 
@@ -28,7 +29,7 @@ func TestLags(t *testing.T) {
 	var all []int64
 	for range 20_000 {
 		us := int64(rng.ExpFloat64() * 5000)
-		l.addMany(us, 1)
+		l.addMicros(us)
 		all = append(all, us)
 	}
 	slices.Sort(all)
@@ -39,8 +40,8 @@ func TestLags(t *testing.T) {
 			t.Errorf("quantile %v is %d, want %d or up to 4 %% more", q, got, want)
 		}
 	}
-	l.addMany(1<<60, 1)
-	l.addMany(-5, 1)
+	l.addMicros(1 << 60)
+	l.addMicros(-5)
 	if got := l.quantile(1); got < time.Minute*30 {
 		t.Errorf("a lag beyond the scale counts as %v", got)
 	}
@@ -48,15 +49,18 @@ func TestLags(t *testing.T) {
 		t.Errorf("%v after a reset", l.quantile(1))
 	}
 	for i := range int64(20) { // so short lags are counted exactly
-		l.addMany(i+1, 3)
+		for range 3 {
+			l.addMicros(i + 1)
+		}
 	}
-	l.addMany(30, 60)
-	if p51 := l.quantile(0.51).Microseconds(); p51 != 30 {
-		t.Errorf("where half of all lags are 30, p51 is %d", p51)
-	}
-	l.addMany(30, -60)
 	if p50, p99 := l.quantile(0.5).Microseconds(), l.quantile(0.99).Microseconds(); p50 != 10 || p99 != 20 {
 		t.Errorf("of 1 to 20, three times each, p50 is %d and p99 %d", p50, p99)
+	}
+	for range 60 {
+		l.addMicros(30)
+	}
+	if p51 := l.quantile(0.51).Microseconds(); p51 != 30 {
+		t.Errorf("where half of all lags are 30, p51 is %d", p51)
 	}
 }
 
@@ -94,9 +98,9 @@ func tidMicros(t *testing.T, tid string) int64 {
 	t.Helper()
 	var n uint64
 	for _, c := range tid {
-		n = n<<5 | uint64(strings.IndexRune(tidAlphabet, c))
+		n = n<<5 | uint64(strings.IndexRune(syntax.Base32SortAlphabet, c))
 	}
-	if again := string(appendTID(nil, n)); again != tid {
+	if again := syntax.NewTIDFromInteger(n).String(); again != tid {
 		t.Fatalf("%s is %s", tid, again)
 	}
 	return int64(n >> 10)

@@ -42,7 +42,7 @@ func (f ints) String() string {
 
 func (f ints) Set(s string) error {
 	*f.to = nil
-	for _, part := range strings.Split(s, ",") {
+	for part := range strings.SplitSeq(s, ",") {
 		n, err := strconv.Atoi(part)
 		if err != nil || n <= 0 {
 			return fmt.Errorf("%q is not a number above 0", part)

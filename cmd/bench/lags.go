@@ -16,10 +16,9 @@ type lags struct {
 // lagSteps is how many steps double the lag.
 const lagSteps = 32
 
-func (l *lags) add(d time.Duration) { l.addMany(d.Microseconds(), 1) }
+func (l *lags) add(d time.Duration) { l.addMicros(d.Microseconds()) }
 
-// addMany counts a lag in microseconds n times.
-func (l *lags) addMany(us, n int64) { l.counts[lagStep(us)].Add(n) }
+func (l *lags) addMicros(us int64) { l.counts[lagStep(us)].Add(1) }
 
 // reset forgets all lags.
 func (l *lags) reset() {

@@ -31,7 +31,7 @@ func (b *replayBench) measureLag(ctx context.Context, s *server) error {
 				return err
 			}
 			if us := stampIn(event); us != 0 {
-				lag.Load().addMany(c.came.UnixMicro()-us, 1)
+				lag.Load().addMicros(c.came.UnixMicro() - us)
 			}
 		}
 	})

@@ -152,7 +152,7 @@ func (b *replayBench) measureCold(ctx context.Context) error {
 	}{
 		{"plain", "cursor=0", b.m.Events},
 		{"compressed", "cursor=0&compress=true", b.m.Events},
-		{postCollection, wanted(nil, postCollection), b.posts()},
+		{postCollection, postQuery, b.posts()},
 	} {
 		s, err := b.worstCold(ctx, v.query, v.events)
 		if err != nil {
@@ -167,17 +167,13 @@ func (b *replayBench) measureCold(ctx context.Context) error {
 // posts is how many events a reader of one large collection gets.
 func (b *replayBench) posts() int64 { return b.m.Collections[postCollection] + b.m.others() }
 
-// wanted makes the query for these DIDs, or for a collection, from the oldest event on.
-func wanted(dids []string, collection string) string {
-	q := "cursor=0"
-	for _, d := range dids {
-		q += "&wantedDids=" + d
-	}
-	if collection != "" {
-		q += "&wantedCollections=" + collection
-	}
-	return q
+// wantedDIDs makes the query for these DIDs, from the oldest event on.
+func wantedDIDs(dids ...string) string {
+	return "cursor=0&wantedDids=" + strings.Join(dids, "&wantedDids=")
 }
+
+// postQuery is the one for the collection of posts.
+const postQuery = "cursor=0&wantedCollections=" + postCollection
 
 // filterRow is a filtered replay.
 type filterRow struct {
@@ -189,12 +185,12 @@ type filterRow struct {
 
 // filterRows are the filters to be measured.
 func (b *replayBench) filterRows() []filterRow {
-	rows := []filterRow{{what: "one DID", query: wanted([]string{rareDID}, ""), events: rareDIDEvents}}
+	rows := []filterRow{{what: "one DID", query: wantedDIDs(rareDID), events: rareDIDEvents}}
 	for _, n := range replayLists() {
 		l := b.m.Lists[n]
-		rows = append(rows, filterRow{what: grouped(len(l.DIDs)) + " DIDs", query: wanted(l.DIDs, ""), events: l.Events})
+		rows = append(rows, filterRow{what: grouped(len(l.DIDs)) + " DIDs", query: wantedDIDs(l.DIDs...), events: l.Events})
 	}
-	rare := wanted(nil, rareCollection)
+	const rare = "cursor=0&wantedCollections=" + rareCollection
 	return append(rows,
 		filterRow{what: "one collection, wantedKinds=commit", query: rare + "&wantedKinds=commit", events: rareCollectionEvents, ours: true},
 		filterRow{what: "one collection, v1 wire", query: rare, events: rareCollectionEvents + b.m.others()})
@@ -215,7 +211,7 @@ func (b *replayBench) measureFilters(ctx context.Context) error {
 			rows[i].base = got.took
 		}
 		var err error
-		posts, err = stream(ctx, s.subscribe(wanted(nil, postCollection)), b.m.Baseline.Collections[postCollection]+b.m.Baseline.Collections[""])
+		posts, err = stream(ctx, s.subscribe(postQuery), b.m.Baseline.Collections[postCollection]+b.m.Baseline.Collections[""])
 		return err
 	})
 	if err != nil {
@@ -260,12 +256,12 @@ func (b *replayBench) measureFilter(ctx context.Context, r filterRow) error {
 // measurePosts replays one collection of many events.
 func (b *replayBench) measurePosts(ctx context.Context, base streamed) error {
 	return b.withServer(ctx, func(s *server) error {
-		events, query := b.posts(), wanted(nil, postCollection)
-		got, err := b.warm(ctx, s, query, events)
+		events := b.posts()
+		got, err := b.warm(ctx, s, postQuery, events)
 		if err != nil {
 			return err
 		}
-		bare, err := b.bare(ctx, s, query, got)
+		bare, err := b.bare(ctx, s, postQuery, got)
 		if err != nil {
 			return err
 		}

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -22,11 +24,12 @@ type subscriber struct {
 	dids  map[string]struct{} // nil: all
 	c     *client
 
-	mu    sync.Mutex
-	seen  tally
-	hash  xxhash.Digest // of the frames
-	notes []note
-	ended error
+	mu      sync.Mutex
+	seen    tally
+	tallies [2]tally      // at the begin and end of the measurement
+	hash    xxhash.Digest // of the frames
+	notes   []note
+	ended   error
 }
 
 // note says when events were read.
@@ -41,11 +44,10 @@ type tally struct{ events, reads int64 }
 
 // subscribers is all subscribers of a scenario.
 type subscribers struct {
-	all     []*subscriber
-	tallies [2]map[*subscriber]tally
-	at      [2]int64 // Unix µs of the tallies: what is stamped in between counts
-	cancel  context.CancelFunc
-	group   errgroup.Group
+	all    []*subscriber
+	at     [2]int64 // Unix µs of the tallies: what is stamped in between counts
+	cancel context.CancelFunc
+	group  errgroup.Group
 }
 
 // perSource is how many connections come from one address: a pair of addresses has 28,000 ports.
@@ -164,31 +166,26 @@ func someDIDs(truth string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	seen := map[string]struct{}{}
-	var all []string
+	dids := map[string]struct{}{}
 	for _, l := range lines {
 		var event struct{ DID string }
 		if err := json.Unmarshal(l.Event, &event); err != nil {
 			return nil, err
 		}
-		if _, ok := seen[event.DID]; !ok {
-			seen[event.DID] = struct{}{}
-			all = append(all, event.DID)
-		}
+		dids[event.DID] = struct{}{}
 	}
-	if len(all) == 0 {
+	if len(dids) == 0 {
 		return nil, errors.New("the relay has sent nothing yet")
 	}
-	return all, nil
+	return slices.Sorted(maps.Keys(dids)), nil
 }
 
 // snapshot notes what each subscriber has, at the begin (0) or end (1) of the measurement.
 func (s *subscribers) snapshot(i int) {
 	s.at[i] = time.Now().UnixMicro()
-	s.tallies[i] = make(map[*subscriber]tally, len(s.all))
 	for _, k := range s.all {
 		k.mu.Lock()
-		s.tallies[i][k] = k.seen
+		k.tallies[i] = k.seen
 		k.mu.Unlock()
 	}
 }
@@ -252,8 +249,8 @@ func (s *subscribers) compare(class class, log *heldLog) classResult {
 		if k.class.name != class.name {
 			continue
 		}
-		r.events += s.tallies[1][k].events - s.tallies[0][k].events
-		r.reads += s.tallies[1][k].reads - s.tallies[0][k].reads
+		r.events += k.tallies[1].events - k.tallies[0].events
+		r.reads += k.tallies[1].reads - k.tallies[0].reads
 		if !class.exact() || log == nil {
 			continue
 		}
@@ -266,7 +263,7 @@ func (s *subscribers) compare(class class, log *heldLog) classResult {
 		for _, n := range k.notes {
 			for i := n.first; i < n.first+int64(n.n); i++ {
 				if at := want.stamps[i]; at >= s.at[0] && at < s.at[1] {
-					r.lag.addMany(n.at-at, 1)
+					r.lag.addMicros(n.at - at)
 				}
 			}
 		}

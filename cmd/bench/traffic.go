@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/bluesky-social/indigo/atproto/syntax"
+
 	"millrace/intern"
 )
 
@@ -28,7 +30,6 @@ const (
 	lateMicros    = 1e6              // mean of how late a record comes, exponentially distributed
 	trafficStart  = 1_783_000_000_000_000
 	leastDIDs     = 1000
-	tidAlphabet   = "234567abcdefghijklmnopqrstuvwxyz"
 	tidCharacters = 13
 )
 
@@ -87,7 +88,7 @@ func (t *traffic) next(b *batch) {
 		from := len(b.buffer)
 		b.buffer = appendDID(b.buffer, r.did)
 		mid := len(b.buffer)
-		b.buffer = appendTID(b.buffer, r.tid)
+		b.buffer = append(b.buffer, syntax.NewTIDFromInteger(r.tid)...)
 		b.reqs[i] = intern.Request{DID: b.buffer[from:mid:mid], Collection: []byte(collectionOf(r.percent)),
 			RecordKey: b.buffer[mid:len(b.buffer):len(b.buffer)]}
 	}
@@ -108,13 +109,6 @@ func mix(n uint64) uint64 {
 	n = (n ^ n>>30) * 0xbf58476d1ce4e5b9
 	n = (n ^ n>>27) * 0x94d049bb133111eb
 	return n ^ n>>31
-}
-
-func appendTID(dst []byte, tid uint64) []byte {
-	for shift := 5 * (tidCharacters - 1); shift >= 0; shift -= 5 {
-		dst = append(dst, tidAlphabet[tid>>shift&31])
-	}
-	return dst
 }
 
 // uri returns the AT URI of a request.
