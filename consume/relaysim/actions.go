@@ -76,10 +76,9 @@ func numberingActions() []action {
 				return url.Values{"kind": {kinds[rng.IntN(len(kinds))].name}}
 			},
 		},
-		{
-			name: "quiet", help: "for=D: produce nothing for D; pings are answered", run: runQuiet,
-			draw: func(rng *rand.Rand, _ *Relay) url.Values { return drawDuration(rng, 500*time.Millisecond) },
-		},
+		lasting("quiet", "for=D: produce nothing for D; pings are answered", func(ctx context.Context, r *Relay, d time.Duration) error {
+			return r.producer.do(ctx, func() { r.producer.stalled = time.Now().Add(d) })
+		}),
 	}
 }
 
@@ -87,10 +86,6 @@ func numberingActions() []action {
 func (a action) asRisky() action {
 	a.risky = true
 	return a
-}
-
-func drawDuration(rng *rand.Rand, most time.Duration) url.Values {
-	return url.Values{"for": {time.Duration(rng.Int64N(int64(most))).Round(time.Millisecond).String()}}
 }
 
 func runInject(ctx context.Context, r *Relay, q url.Values) (result map[string]any, err error) {
@@ -111,14 +106,6 @@ func runInject(ctx context.Context, r *Relay, q url.Values) (result map[string]a
 	return result, err
 }
 
-func runQuiet(ctx context.Context, r *Relay, q url.Values) (map[string]any, error) {
-	d, err := paramDuration(q, "for", time.Second)
-	if err != nil {
-		return nil, err
-	}
-	return nil, r.producer.do(ctx, func() { r.producer.stalled = time.Now().Add(d) })
-}
-
 // connectionActions are what happens to connections.
 func connectionActions() []action {
 	return []action{
@@ -132,14 +119,14 @@ func connectionActions() []action {
 			name: "too-slow", help: "end all connections with ConsumerTooSlow", run: runTooSlow,
 			draw: func(*rand.Rand, *Relay) url.Values { return nil },
 		},
-		{
-			name: "stall", help: "for=D: write nothing at all for D, not even pongs", run: runStall,
-			draw: func(rng *rand.Rand, _ *Relay) url.Values { return drawDuration(rng, 500*time.Millisecond) },
-		},
+		lasting("stall", "for=D: write nothing at all for D, not even pongs", func(_ context.Context, r *Relay, d time.Duration) error {
+			r.faults.stall(d)
+			return nil
+		}),
 		{
 			name: "drip", help: "for=D&bytes=N: write N bytes a second only, for D", run: runDrip,
 			draw: func(rng *rand.Rand, _ *Relay) url.Values {
-				q := drawDuration(rng, 500*time.Millisecond)
+				q := drawDuration(rng)
 				q.Set("bytes", strconv.Itoa(1000+rng.IntN(100_000)))
 				return q
 			},
@@ -183,17 +170,8 @@ func runTooSlow(_ context.Context, r *Relay, _ url.Values) (map[string]any, erro
 	return nil, nil
 }
 
-func runStall(_ context.Context, r *Relay, q url.Values) (map[string]any, error) {
-	d, err := paramDuration(q, "for", time.Second)
-	if err != nil {
-		return nil, err
-	}
-	r.faults.stall(d)
-	return nil, nil
-}
-
 func runDrip(_ context.Context, r *Relay, q url.Values) (map[string]any, error) {
-	d, err := paramDuration(q, "for", time.Second)
+	d, err := paramDuration(q)
 	if err != nil {
 		return nil, err
 	}

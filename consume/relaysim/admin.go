@@ -1,6 +1,7 @@
 package relaysim
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,6 +25,8 @@ type action struct {
 	// named.
 	risky bool
 }
+
+func (a action) String() string { return a.name }
 
 // routeAdmin adds the admin endpoints.
 func (r *Relay) routeAdmin(mux *http.ServeMux) {
@@ -80,17 +83,31 @@ func param(q url.Values, name string, otherwise, least, most int64) (int64, erro
 	return n, nil
 }
 
-// paramDuration reads a duration from q.
-func paramDuration(q url.Values, name string, otherwise time.Duration) (time.Duration, error) {
-	s := q.Get(name)
-	if s == "" {
-		return otherwise, nil
-	}
+// paramDuration reads from q for how long something is to be; a second if that is not said.
+func paramDuration(q url.Values) (time.Duration, error) {
+	s := cmp.Or(q.Get("for"), "1s")
 	d, err := time.ParseDuration(s)
 	if err != nil || d < 0 || d > time.Hour {
-		return 0, fmt.Errorf("%s=%q is not a duration up to an hour, like 500ms", name, s)
+		return 0, fmt.Errorf("for=%q is not a duration up to an hour, like 500ms", s)
 	}
 	return d, nil
+}
+
+// drawDuration draws what paramDuration reads.
+func drawDuration(rng *rand.Rand) url.Values {
+	d := time.Duration(rng.Int64N(int64(500 * time.Millisecond)))
+	return url.Values{"for": {d.Round(time.Millisecond).String()}}
+}
+
+// lasting makes an action with a duration for a parameter.
+func lasting(name, help string, run func(ctx context.Context, r *Relay, d time.Duration) error) action {
+	return action{name: name, help: help, run: func(ctx context.Context, r *Relay, q url.Values) (map[string]any, error) {
+		d, err := paramDuration(q)
+		if err != nil {
+			return nil, err
+		}
+		return nil, run(ctx, r, d)
+	}, draw: func(rng *rand.Rand, _ *Relay) url.Values { return drawDuration(rng) }}
 }
 
 // number makes an action with one number for a parameter, that runs between two frames.

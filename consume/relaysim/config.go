@@ -117,7 +117,7 @@ func (c *Config) verbatim() bool { return c.Capture != "" && c.Once }
 
 // choose returns those of all that have one of the names, which are between commas; "": all. A name
 // may end in *. An error names the flag, and says what a name is of and what lists all.
-func choose[T any](all []T, nameOf func(T) string, names, flag, what, lister string) (chosen []T, err error) {
+func choose[T fmt.Stringer](all []T, names, flag, what, lister string) (chosen []T, err error) {
 	if names == "" {
 		return all, nil
 	}
@@ -125,7 +125,7 @@ func choose[T any](all []T, nameOf func(T) string, names, flag, what, lister str
 		before := len(chosen)
 		prefix, many := strings.CutSuffix(name, "*")
 		for _, one := range all {
-			if nameOf(one) == name || many && strings.HasPrefix(nameOf(one), prefix) {
+			if one.String() == name || many && strings.HasPrefix(one.String(), prefix) {
 				chosen = append(chosen, one)
 			}
 		}
@@ -137,11 +137,10 @@ func choose[T any](all []T, nameOf func(T) string, names, flag, what, lister str
 }
 
 // printReasons prints names, a line each, with what a correct consumer makes of each.
-func printReasons[T any](w io.Writer, all []T, of func(T) (name, reason string)) {
+func printReasons[T fmt.Stringer](w io.Writer, all []T, reason func(T) string) {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	defer t.Flush()
 	for _, one := range all {
-		name, reason := of(one)
-		fmt.Fprintf(t, "%s\t%s\n", name, cmp.Or(reason, "(served)"))
+		fmt.Fprintf(t, "%s\t%s\n", one, cmp.Or(reason(one), "(served)"))
 	}
 }

@@ -53,7 +53,7 @@ func TestConfig(t *testing.T) {
 // error.
 func TestChoose(t *testing.T) {
 	for names, want := range map[string]string{"": "[a1 a2 b1]", "b1,a1": "[b1 a1]", "a*": "[a1 a2]", "*": "[a1 a2 b1]", "a": "", "a1,c*": "", "a1,": ""} {
-		got, err := choose([]string{"a1", "a2", "b1"}, func(s string) string { return s }, names, "flag", "thing", "A list")
+		got, err := choose([]action{{name: "a1"}, {name: "a2"}, {name: "b1"}}, names, "flag", "thing", "A list")
 		if err != nil {
 			if missing := names[strings.LastIndexByte(names, ',')+1:]; want != "" || err.Error() != fmt.Sprintf("--flag: no thing is called %q; A list names them", missing) {
 				t.Errorf("%q: %v", names, err)
@@ -63,7 +63,7 @@ func TestChoose(t *testing.T) {
 		}
 	}
 	var b bytes.Buffer
-	printReasons(&b, []string{"a", "long"}, func(s string) (name, reason string) { return s, map[string]string{"long": "bad"}[s] })
+	printReasons(&b, []action{{name: "a"}, {name: "long"}}, func(a action) string { return map[string]string{"long": "bad"}[a.name] })
 	if got := b.String(); got != "a     (served)\nlong  bad\n" {
 		t.Errorf("%q", got)
 	}
@@ -108,7 +108,7 @@ func TestDrawnParameters(t *testing.T) {
 					}
 					seen[key] = max(seen[key], float64(n))
 				} else if name == "for" {
-					d, err := paramDuration(url.Values{"for": q}, "for", -1)
+					d, err := paramDuration(url.Values{"for": q})
 					if err != nil || d > 500*time.Millisecond {
 						t.Fatalf("%s: %v, %v", key, d, err)
 					}
@@ -136,8 +136,8 @@ func TestParams(t *testing.T) {
 			t.Errorf("%q: %d, %v", text, n, err)
 		}
 	}
-	for text, want := range map[string]time.Duration{"": 7, "0s": 0, "1h": time.Hour, "1h1ns": -1, "-1ns": -1, "x": -1} {
-		if d, err := paramDuration(url.Values{"d": {text}}, "d", 7); err == nil && d != want || (err != nil) != (want == -1) {
+	for text, want := range map[string]time.Duration{"": time.Second, "0s": 0, "1h": time.Hour, "1h1ns": -1, "-1ns": -1, "x": -1} {
+		if d, err := paramDuration(url.Values{"for": {text}}); err == nil && d != want || (err != nil) != (want == -1) {
 			t.Errorf("%q: %v, %v", text, d, err)
 		}
 	}

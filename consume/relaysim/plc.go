@@ -19,15 +19,17 @@ type PLC struct {
 	requests atomic.Int64
 
 	mu    sync.Mutex
-	fault func(w http.ResponseWriter, req *http.Request, did string)
+	fault plcAnswer // nil: none
 	keyOf map[string]string
 }
 
 // plcFault is one way in which a directory can fail or lie.
 type plcFault struct {
 	name   string
-	answer func(p *PLC, w http.ResponseWriter, req *http.Request, did string)
+	answer plcAnswer
 }
+
+type plcAnswer func(p *PLC, w http.ResponseWriter, req *http.Request, did string)
 
 const (
 	// PLCSlow is how long the fault "slow" takes for each answer, which is that of its beginning.
@@ -38,19 +40,19 @@ const (
 
 // plcFaults returns all of them.
 func plcFaults() []plcFault {
-	status := func(code int) func(*PLC, http.ResponseWriter, *http.Request, string) {
+	status := func(code int) plcAnswer {
 		return func(_ *PLC, w http.ResponseWriter, _ *http.Request, _ string) {
 			http.Error(w, `{"message":"no"}`, code)
 		}
 	}
-	changed := func(change func(document map[string]any, did string)) func(*PLC, http.ResponseWriter, *http.Request, string) {
+	changed := func(change func(document map[string]any, did string)) plcAnswer {
 		return func(p *PLC, w http.ResponseWriter, _ *http.Request, did string) {
 			document := p.document(did)
 			change(document, did)
 			_ = json.NewEncoder(w).Encode(document)
 		}
 	}
-	key := func(field, value string) func(*PLC, http.ResponseWriter, *http.Request, string) {
+	key := func(field, value string) plcAnswer {
 		return changed(func(document map[string]any, _ string) {
 			document["verificationMethod"].([]any)[0].(map[string]any)[field] = value
 		})
@@ -115,7 +117,7 @@ func (p *PLC) SetFault(name string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.fault = nil; i >= 0 {
-		p.fault = func(w http.ResponseWriter, req *http.Request, did string) { faults[i].answer(p, w, req, did) }
+		p.fault = faults[i].answer
 	}
 	return nil
 }
@@ -147,7 +149,7 @@ func (p *PLC) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	p.mu.Unlock()
 	w.Header().Set("Content-Type", "application/did+ld+json")
 	if fault != nil {
-		fault(w, req, did)
+		fault(p, w, req, did)
 		return
 	}
 	_ = json.NewEncoder(w).Encode(p.document(did))

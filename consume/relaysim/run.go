@@ -30,11 +30,11 @@ func New(cfg Config) (*Relay, error) {
 	}
 	cfg = cfg.withDefaults()
 	began := time.Now()
-	kinds, err := choose(hostileKinds(), (*hostileKind).String, cfg.HostileKinds, "hostile-kinds", "kind", "--list-hostile")
+	kinds, err := choose(hostileKinds(), cfg.HostileKinds, "hostile-kinds", "kind", "--list-hostile")
 	if err != nil {
 		return nil, err
 	}
-	commitFaults, err := choose(CommitFaults(), CommitFault.String, cfg.FaultyKinds, "faulty-kinds", "fault", "--list-faulty")
+	commitFaults, err := choose(CommitFaults(), cfg.FaultyKinds, "faulty-kinds", "fault", "--list-faulty")
 	if err != nil {
 		return nil, err
 	}
@@ -125,10 +125,10 @@ func (r *Relay) Serve(ctx context.Context, listener net.Listener) (err error) {
 // ListHostile prints the library of malformed messages, a line each: name, and what a correct
 // consumer counts it as.
 func ListHostile(w io.Writer) {
-	printReasons(w, hostileKinds(), func(k *hostileKind) (name, reason string) { return k.name, k.reason })
+	printReasons(w, hostileKinds(), func(k *hostileKind) string { return k.reason })
 }
 
 // ListFaulty prints the faults of commits, a line each: name, and what a correct verifier says.
 func ListFaulty(w io.Writer) {
-	printReasons(w, CommitFaults(), func(f CommitFault) (name, reason string) { return f.Name, f.Reason })
+	printReasons(w, CommitFaults(), func(f CommitFault) string { return f.Reason })
 }

@@ -82,5 +82,5 @@ func drawable(names string) (drawn []action, err error) {
 	if names == "" {
 		return slices.DeleteFunc(actions(), func(a action) bool { return a.risky }), nil
 	}
-	return choose(actions(), func(a action) string { return a.name }, names, "fault-kinds", "action", "GET /admin/")
+	return choose(actions(), names, "fault-kinds", "action", "GET /admin/")
 }

@@ -20,7 +20,6 @@ const (
 	Array  = 4
 	MapOf  = 5
 	TagOf  = 6
-	Other  = 7
 )
 
 // TagCID is the tag of a link to a CID.
