@@ -42,19 +42,20 @@ func New(cfg Config) (*Relay, error) {
 	if err != nil {
 		return nil, err
 	}
-	population := newPopulation(cfg.Seed, cfg.Population, newRand(cfg.Seed, "population"))
-	t, err := newTraffic(templates, clk, population, newRand(cfg.Seed, "traffic"))
-	if err != nil {
-		return nil, err
+	if len(templates) == 0 {
+		return nil, errors.New("no frames to send")
 	}
-	t.keepKeys, t.syncs = cfg.KeepKeys, cfg.TruthSync
+	population := newPopulation(cfg.Seed, cfg.Population, newRand(cfg.Seed, "population"))
+	t := &traffic{
+		templates: templates, clock: clk, population: population, rng: newRand(cfg.Seed, "traffic"), deletable: make(map[string][]deletableRecord),
+		verbatim: cfg.verbatim(), once: cfg.Once, fresh: cfg.Capture != "" && !cfg.Once, keepKeys: cfg.KeepKeys, syncs: cfg.TruthSync,
+		churn:  newChurn(cfg.ChurnEvery, clk, cfg.Seed, cfg.Truth != ""),
+		faulty: faultyMix{kinds: commitFaults, every: cfg.FaultyEvery, follows: make(map[string]bool)},
+	}
 	t.dropSyncs()
-	t.faulty = faultyMix{kinds: commitFaults, every: cfg.FaultyEvery, follows: make(map[string]bool)}
-	if cfg.Signed && !cfg.Once {
+	if cfg.Signed {
 		t.world = w
 	}
-	t.churn = newChurn(cfg.ChurnEvery, clk, cfg.Seed, cfg.Truth != "")
-	t.verbatim, t.once, t.fresh = cfg.verbatim(), cfg.Once, cfg.Capture != "" && !cfg.Once
 	firstSeq := cfg.FirstSeq
 	if t.verbatim {
 		firstSeq = max(1, templates[0].original.seq)

@@ -2,7 +2,6 @@ package relaysim
 
 import (
 	"encoding/binary"
-	"errors"
 	"math/rand/v2"
 	"time"
 )
@@ -47,18 +46,6 @@ type traffic struct {
 	v          values
 	did        []byte // v's, when rewritten
 	rkeys      []tid
-}
-
-var errNoFrames = errors.New("no frames to send")
-
-// newTraffic makes the traffic of templates. The population may be nil if it ends after the first
-// cycle.
-func newTraffic(templates []*template, clk *clock, population *population, rng *rand.Rand) (*traffic, error) {
-	if len(templates) == 0 {
-		return nil, errNoFrames
-	}
-	return &traffic{templates: templates, clock: clk, population: population, rng: rng, churn: &churn{},
-		deletable: make(map[string][]deletableRecord)}, nil
 }
 
 // done says that the stream has ended.
