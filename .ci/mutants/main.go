@@ -53,13 +53,14 @@ var (
 )
 
 func main() {
-	part := flag.Int("part", -1, "try each tenth edit only, from this one on: 0 to 9")
-	limit := flag.Duration("timeout", 2*time.Minute, "the time for one test, or for all tests of one package")
-	named := flag.Bool("named", false, "where the named test passes, look for no other test that catches the edit")
-	table := flag.Bool("table", false, "write the table of edits into "+page+", and try none")
-	check := flag.Bool("check", false, "say whether all edits apply, the table is current and the tests exist, and try none")
+	var o options
+	flag.IntVar(&o.part, "part", -1, "try each tenth edit only, from this one on: 0 to 9")
+	flag.DurationVar(&o.limit, "timeout", 2*time.Minute, "the time for one test, or for all tests of one package")
+	flag.BoolVar(&o.named, "named", false, "where the named test passes, look for no other test that catches the edit")
+	flag.BoolVar(&o.table, "table", false, "write the table of edits into "+page+", and try none")
+	flag.BoolVar(&o.check, "check", false, "say whether all edits apply, the table is current and the tests exist, and try none")
 	flag.Parse()
-	if err := run(options{*part, *limit, *named, *table, *check}, flag.Args()); err != nil {
+	if err := run(o, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
@@ -312,29 +313,29 @@ func table(mutants []mutant) string {
 	return b.String()
 }
 
-// splitPage returns the page with the table of edits, and what stands before and after the table.
-func splitPage() (text, before, after string, err error) {
+// renewPage returns the page as it is, and with the table of these edits.
+func renewPage(mutants []mutant) (is, must string, err error) {
 	raw, err := os.ReadFile(page)
 	if err != nil {
-		return "", "", "", err
+		return "", "", err
 	}
-	text = string(raw)
-	before, rest, found := strings.Cut(text, heading)
+	is = string(raw)
+	before, after, found := strings.Cut(is, heading)
 	if !found {
-		return "", "", "", fmt.Errorf("%s has no table that begins with %q", page, heading)
+		return "", "", fmt.Errorf("%s has no table that begins with %q", page, heading)
 	}
-	for after = rest; strings.HasPrefix(after, "|"); {
+	for strings.HasPrefix(after, "|") {
 		_, after, _ = strings.Cut(after, "\n")
 	}
-	return text, before, after, nil
+	return is, before + table(mutants) + after, nil
 }
 
 func writeTable(mutants []mutant) error {
-	_, before, after, err := splitPage()
+	_, must, err := renewPage(mutants)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(page, []byte(before+table(mutants)+after), 0o644)
+	return os.WriteFile(page, []byte(must), 0o644)
 }
 
 func checkTable(mutants []mutant) error {
@@ -343,12 +344,9 @@ func checkTable(mutants []mutant) error {
 			return errors.Join(err, fmt.Errorf("%s: there is no %s in %s", m.name, m.test, m.pkg))
 		}
 	}
-	text, before, after, err := splitPage()
-	if err != nil {
-		return err
+	is, must, err := renewPage(mutants)
+	if err == nil && is != must {
+		err = fmt.Errorf("the table of %s is not current: go run ./%s -table", page, dir)
 	}
-	if text != before+table(mutants)+after {
-		return fmt.Errorf("the table of %s is not current: go run ./%s -table", page, dir)
-	}
-	return nil
+	return err
 }
