@@ -217,18 +217,10 @@ func (m mutant) testExists() (bool, error) {
 	return false, nil
 }
 
-// ofOwnPackage says whether the named test is of a package that the edit changes.
-func (m mutant) ofOwnPackage() bool {
-	return slices.ContainsFunc(m.files, func(f string) bool { return "./"+path.Dir(f) == m.pkg })
-}
-
-// packages returns where tests may catch the edit, the named package first.
-func (m mutant) packages() []string {
-	pkgs := []string{m.pkg}
+// changes returns the packages that the edit changes.
+func (m mutant) changes() (pkgs []string) {
 	for _, f := range m.files {
-		if p := "./" + path.Dir(f); !slices.Contains(pkgs, p) {
-			pkgs = append(pkgs, p)
-		}
+		pkgs = append(pkgs, "./"+path.Dir(f))
 	}
 	return pkgs
 }
@@ -258,11 +250,12 @@ func (r *results) try(m mutant, opts options) error {
 		return nil
 	}
 	o.print("PASSED", m)
-	pkgs := m.packages()
-	if opts.named {
-		pkgs = nil
+	var pkgs []string
+	if !opts.named {
+		pkgs = append(m.changes(), m.pkg)
 	}
-	for _, pkg := range pkgs {
+	slices.Sort(pkgs)
+	for _, pkg := range slices.Compact(pkgs) {
 		o, err := test(overlay, opts.limit, pkg, "")
 		if err != nil {
 			return err
@@ -284,7 +277,7 @@ func (r *results) add(what string, m mutant, o outcome) {
 	switch what {
 	case "killed":
 		r.killed++
-		if o.tests < quick && m.ofOwnPackage() {
+		if o.tests < quick && slices.Contains(m.changes(), m.pkg) {
 			r.soon++
 		}
 	case "SURVIVED":
