@@ -24,8 +24,8 @@ func readCapture(name string) (frames [][]byte, err error) {
 		return nil, fmt.Errorf("open capture: %w", err)
 	}
 	defer f.Close()
-	var r io.Reader = bufio.NewReader(f)
-	if magic, _ := r.(*bufio.Reader).Peek(4); string(magic) == "\x28\xb5\x2f\xfd" {
+	r := bufio.NewReader(f)
+	if magic, _ := r.Peek(4); string(magic) == "\x28\xb5\x2f\xfd" {
 		z, err := zstd.NewReader(r)
 		if err != nil {
 			return nil, fmt.Errorf("decompress capture: %w", err)

@@ -2,7 +2,6 @@ package relaysim
 
 import (
 	"context"
-	"net"
 	"sync"
 	"time"
 )
@@ -74,8 +73,8 @@ func (g *shaper) allow(n int) (int, bool) {
 	return n, g.cut == 0
 }
 
-// write writes data frames.
-func (g *shaper) write(ctx context.Context, raw net.Conn, wire []byte) error {
+// pass gives data frames to write, as much at a time and as late as the faults allow.
+func (g *shaper) pass(ctx context.Context, wire []byte, write func(wire []byte) error) error {
 	for len(wire) > 0 {
 		n, wait := g.faults.state(time.Now())
 		if wait > 0 {
@@ -86,10 +85,7 @@ func (g *shaper) write(ctx context.Context, raw net.Conn, wire []byte) error {
 			}
 		}
 		n, broken := g.allow(min(n, len(wire)))
-		if err := raw.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
-			return err
-		}
-		if _, err := raw.Write(wire[:n]); err != nil {
+		if err := write(wire[:n]); err != nil {
 			return err
 		}
 		if broken {

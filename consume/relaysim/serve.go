@@ -179,7 +179,7 @@ func (r *Relay) feed(ctx context.Context, c *conn, cursor int64, live bool) erro
 		case err != nil:
 			return err
 		case frames > 0:
-			if err := c.shaper.write(ctx, c.raw, wire); err != nil {
+			if err := c.shaper.pass(ctx, wire, c.write); err != nil {
 				return err
 			}
 			r.sent.Add(int64(frames))
@@ -211,7 +211,7 @@ func (c *conn) control(ctx context.Context, more <-chan struct{}, ping <-chan ti
 	}
 }
 
-// write writes whole websocket frames.
+// write writes websocket frames, whole or in parts.
 func (c *conn) write(wire []byte) error {
 	if err := c.raw.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 		return err
