@@ -20,18 +20,14 @@ import (
 // four for Pebble, and one for the overlay and the cache of accounts.
 const linksTwentieth = (256<<20 - 33<<20) / 20
 
-// linksFlags are the flags of bench links.
-type linksFlags struct {
+// linksBench is one run: its flags, and what they lead to.
+type linksBench struct {
 	programs
 	dir      string
 	edges    int
 	requests int
 	lag      bool
-}
 
-// linksBench is one run.
-type linksBench struct {
-	linksFlags
 	progress
 	work   string // where the stores are
 	stream *linkStream
