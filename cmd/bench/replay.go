@@ -186,7 +186,7 @@ func (b *replayBench) describe() string {
 // row prints a row; cells that are missing are empty.
 func (b *replayBench) row(what string, cells ...any) {
 	say("  %s: %v", what, cells[0])
-	row := [6]any{what, "", "", "", "", ""}
+	row := [5]any{what, "", "", "", ""}
 	copy(row[1:], cells)
 	b.t.row(row[:]...)
 }
