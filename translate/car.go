@@ -51,27 +51,29 @@ const (
 // maxKeptBlocks bounds the scratch that is kept from frame to frame.
 const maxKeptBlocks = 1 << 12
 
-// open indexes car, which must stay as it is until close. It reports whether car is a whole CAR of
-// version 1 with a root. Blocks whose CID no operation can have are passed over.
-func (x *carIndex) open(car []byte) bool {
+// open indexes car, which must stay as it is until close. It returns the CID of the first root, or
+// nil if car is no whole CAR of version 1 with a root. Blocks whose CID no operation can have are
+// passed over.
+func (x *carIndex) open(car []byte) (root []byte) {
 	x.car, x.blocks, x.table, x.lookup = car, x.blocks[:0], x.table[:0], 0
 	header, pos := carSection(car, 0)
-	if pos == 0 || !validCARHeader(header) {
-		return false
+	if pos == 0 {
+		return nil
 	}
-	for pos < len(car) {
+	root = carRoot(header)
+	for pos < len(car) && root != nil {
 		section, end := carSection(car, pos)
 		if end == 0 {
-			return false
+			return nil
 		}
 		if isBlockCID(section) {
 			x.blocks = append(x.blocks, block{at: uint32(end - len(section)), end: uint32(end)})
 		} else if cidLen(section) == 0 {
-			return false
+			return nil
 		}
 		pos = end
 	}
-	return true
+	return root
 }
 
 // close forgets the CAR and gives large scratch back.
@@ -92,8 +94,9 @@ func carSection(car []byte, pos int) (section []byte, end int) {
 	return car[pos+n : end], end
 }
 
-// validCARHeader reports whether b is {roots: [CID, …], version: 1}.
-func validCARHeader(b []byte) bool {
+// carRoot returns the first root of a CAR's header, which must be {roots: [CID, …], version: 1}, or
+// nil.
+func carRoot(b []byte) (root []byte) {
 	d := decoder{buf: b}
 	roots, version := 0, uint64(0)
 	for range d.container(majorMap) {
@@ -101,21 +104,24 @@ func validCARHeader(b []byte) bool {
 		case "roots":
 			roots = d.container(majorArray)
 			for range roots {
-				if linkCID(d.link()) == nil {
-					return false
+				cid := linkCID(d.link())
+				if cid == nil {
+					return nil
+				}
+				if root == nil {
+					root = cid
 				}
 			}
 		case "version":
-			major, _, v := d.head()
-			if major != majorUint {
-				return false
-			}
-			version = v
+			version = d.argument(majorUint)
 		default:
-			return false
+			return nil
 		}
 	}
-	return d.fail == failNone && roots > 0 && version == 1
+	if d.fail != failNone || roots == 0 || version != 1 {
+		return nil
+	}
+	return root
 }
 
 // find returns the first block whose CID is cid, of cidBytes bytes, or nil.

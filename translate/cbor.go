@@ -112,10 +112,28 @@ func (d *decoder) take(n uint64) []byte {
 	return b
 }
 
-// text reads a text string. The bytes alias the input and may be invalid UTF-8.
-func (d *decoder) text() []byte {
+// argument reads the head of an item of a major type and returns its argument.
+func (d *decoder) argument(want byte) uint64 {
 	major, _, n := d.head()
-	if d.fail == failNone && major != majorText {
+	if d.fail == failNone && major != want {
+		d.setFail(failMalformed)
+	}
+	if d.fail != failNone {
+		return 0
+	}
+	return n
+}
+
+// text reads a text string. The bytes alias the input and may be invalid UTF-8.
+func (d *decoder) text() []byte { return d.stringOf(majorText) }
+
+// bytes reads a byte string. They alias the input.
+func (d *decoder) bytes() []byte { return d.stringOf(majorBytes) }
+
+// stringOf reads a string of a major type.
+func (d *decoder) stringOf(want byte) []byte {
+	major, _, n := d.head()
+	if d.fail == failNone && major != want {
 		d.setFail(failMalformed)
 	}
 	if d.fail != failNone {
@@ -127,14 +145,9 @@ func (d *decoder) text() []byte {
 // container reads the head of an array or map and returns the number of its elements or entries. A
 // number that the rest of the input cannot hold fails.
 func (d *decoder) container(want byte) int {
-	major, _, n := d.head()
-	if d.fail == failNone && major != want {
-		d.setFail(failMalformed)
-	}
-	if d.fail == failNone && !d.holds(want, n) {
+	n := d.argument(want)
+	if !d.holds(want, n) {
 		d.setFail(failTruncated)
-	}
-	if d.fail != failNone {
 		return 0
 	}
 	return int(n)
@@ -192,15 +205,10 @@ func (d *decoder) raw() []byte {
 
 // link reads a tagged byte string and returns its bytes, which linkCID takes. They alias the input.
 func (d *decoder) link() []byte {
-	tag, _, number := d.head()
-	major, _, n := d.head()
-	if d.fail == failNone && (tag != majorTag || number != tagCID || major != majorBytes) {
+	if d.argument(majorTag) != tagCID {
 		d.setFail(failMalformed)
 	}
-	if d.fail != failNone {
-		return nil
-	}
-	return d.take(n)
+	return d.bytes()
 }
 
 // textOf returns the text that item, one whole item or nothing, is. It aliases item and may be

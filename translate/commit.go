@@ -220,8 +220,7 @@ func (t *Translator) openCAR(dst *Batch, c *commit) bool {
 	if c.car == carUnread {
 		c.car = carInvalid
 		d := decoder{buf: t.body.fields[fieldBlocks]}
-		major, _, n := d.head()
-		if car := d.take(n); major == majorBytes && t.car.open(car) {
+		if t.car.open(d.bytes()) != nil {
 			c.car = carOpen
 		} else {
 			dst.Counts.Drops[ReasonInvalidCAR]++

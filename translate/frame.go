@@ -285,14 +285,11 @@ func (t *Translator) appendSync(dst *Batch) Reason {
 		return reason
 	}
 	d := decoder{buf: t.body.fields[fieldBlocks]}
-	major, _, n := d.head()
-	blocks := d.take(n)
+	blocks := d.bytes()
 	switch {
-	case d.fail != failNone || major != majorBytes:
-		return ReasonInvalidCAR
-	case n > maxSyncBytes:
+	case len(blocks) > maxSyncBytes:
 		return ReasonTooLarge
-	case !t.car.open(blocks):
+	case t.car.open(blocks) == nil:
 		return ReasonInvalidCAR
 	}
 	e := appendEvent(dst, seq, did, KindSync)

@@ -37,28 +37,10 @@ func (d *Decoder) Text() []byte { return d.d.text() }
 func (d *Decoder) Skip() { d.d.skip() }
 
 // Bytes reads a byte string.
-func (d *Decoder) Bytes() []byte {
-	n := d.argument(majorBytes)
-	if !d.OK() {
-		return nil
-	}
-	return d.d.take(n)
-}
+func (d *Decoder) Bytes() []byte { return d.d.bytes() }
 
 // Uint reads an integer that is not negative.
-func (d *Decoder) Uint() uint64 { return d.argument(majorUint) }
-
-// argument reads the head of an item of that major type.
-func (d *Decoder) argument(want byte) uint64 {
-	major, _, n := d.d.head()
-	if d.OK() && major != want {
-		d.d.setFail(failMalformed)
-	}
-	if !d.OK() {
-		return 0
-	}
-	return n
-}
+func (d *Decoder) Uint() uint64 { return d.d.argument(majorUint) }
 
 // Bool reads a bool.
 func (d *Decoder) Bool() bool {
@@ -97,19 +79,7 @@ func (c *CAR) Open(car []byte) (root []byte) {
 	if c.index.seed == (maphash.Seed{}) {
 		c.index.seed = maphash.MakeSeed()
 	}
-	if !c.index.open(car) {
-		return nil
-	}
-	header, _ := carSection(car, 0)
-	d := decoder{buf: header}
-	for range d.container(majorMap) {
-		if string(d.text()) == "roots" {
-			d.container(majorArray)
-			return linkCID(d.link())
-		}
-		d.skip()
-	}
-	return nil
+	return c.index.open(car)
 }
 
 // Close forgets the CAR and gives large scratch back.

@@ -179,9 +179,8 @@ func float16(bits uint16) float64 {
 
 // appendLink appends what follows the tag of a link.
 func (r *recordCoder) appendLink(dst []byte) []byte {
-	major, _, n := r.head()
-	cid := linkCID(r.take(n))
-	if major != majorBytes || cid == nil {
+	cid := linkCID(r.bytes())
+	if cid == nil {
 		r.setFail(failMalformed)
 		return dst
 	}
