@@ -144,27 +144,8 @@ func (c sharedCall) InternHere(items []share.Item) {
 	}
 }
 
-// lookup looks items up in the store without giving them UIDs.
-type lookup struct {
-	in     *Interner
-	wanted []wanted
-}
-
-// wanted is what a lookup needs of an item, and what it has found. Its bytes are copies: the item
-// may be done, and its call begun anew, before the lookup is.
-type wanted struct {
-	item    *item
-	did     []byte // forward key; nil: not needed
-	didUID  uint64
-	coll    []byte // nil: not needed
-	collNum uint32
-	uri     entry
-	isURI   bool
-	uriUID  uint64
-	key     []byte // forward key of the URI, once it can be made
-	found   bool
-}
-
+// set makes w want what is left to find out of an item. Its bytes are copies: the item may be done,
+// and its call begun anew, before the lookup is.
 func (w *wanted) set(i *item) {
 	*w = wanted{item: i, didUID: i.didUID, collNum: i.collNum, isURI: i.isURI}
 	if i.didUID == 0 {
@@ -180,12 +161,7 @@ func (w *wanted) set(i *item) {
 
 // Run looks the strings up in one transaction, and puts what it finds into the caches.
 func (l *lookup) Run(ctx context.Context) error {
-	err := l.in.retry(ctx, func(ctx context.Context, txn kv.Txn) error {
-		if err := l.readNames(ctx, txn); err != nil {
-			return err
-		}
-		return l.readURIs(ctx, txn)
-	})
+	err := l.in.retry(ctx, l.read)
 	if err == nil {
 		l.cache()
 	}
@@ -198,67 +174,6 @@ func (l *lookup) Apply(i int) {
 	w := &l.wanted[i]
 	w.item.didUID, w.item.uriUID = max(w.item.didUID, w.didUID), max(w.item.uriUID, w.uriUID)
 	w.item.collNum = max(w.item.collNum, w.collNum)
-}
-
-// readNames reads the DIDs and collections.
-func (l *lookup) readNames(ctx context.Context, txn kv.Txn) (err error) {
-	var keys [][]byte
-	var at []int
-	for i := range l.wanted {
-		w := &l.wanted[i]
-		if w.did != nil {
-			keys, at = append(keys, w.did), append(at, i)
-		}
-		if w.coll != nil {
-			keys, at = append(keys, appendCollNameKey(nil, w.coll)), append(at, i)
-		}
-	}
-	values := make([][]byte, len(keys))
-	if err := txn.Get(ctx, keys, values); err != nil {
-		return err
-	}
-	for j, value := range values {
-		w := &l.wanted[at[j]]
-		switch {
-		case value == nil:
-		case keys[j][0] == tagCollName:
-			w.collNum, err = collectionNumber(value)
-		default:
-			w.didUID, err = l.in.codec.uidValue(value)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// readURIs reads the URIs whose DIDs and collections are known.
-func (l *lookup) readURIs(ctx context.Context, txn kv.Txn) (err error) {
-	var keys [][]byte
-	var at []int
-	for i := range l.wanted {
-		w := &l.wanted[i]
-		known := (w.did == nil || w.didUID != 0) && (w.coll == nil || w.collNum != 0)
-		w.found, w.uriUID = known && !w.isURI, 0
-		if known && w.isURI {
-			w.uri.auth, w.uri.coll = w.didUID, w.collNum
-			w.key = l.in.codec.appendKey(w.key[:0], &w.uri)
-			keys, at = append(keys, w.key), append(at, i)
-		}
-	}
-	values := make([][]byte, len(keys))
-	if err := txn.Get(ctx, keys, values); err != nil {
-		return err
-	}
-	for j, value := range values {
-		w := &l.wanted[at[j]]
-		if w.uriUID, err = l.in.codec.uidOrZero(value); err != nil {
-			return err
-		}
-		w.found = w.uriUID != 0
-	}
-	return nil
 }
 
 // cache puts what was found into the caches.

@@ -50,87 +50,121 @@ func (in *Interner) LookupStrings(ctx context.Context, strings []string, uids []
 		}
 		names, at = append(names, n), append(at, i)
 	}
-	found := make([]uint64, min(len(names), lookupStep))
 	for len(names) > 0 {
-		n := min(len(names), lookupStep)
-		err := in.retry(ctx, func(ctx context.Context, txn kv.Txn) error {
-			return in.lookupNames(ctx, txn, names[:n], found[:n])
-		})
-		if err != nil {
+		l := &lookup{in: in, wanted: make([]wanted, min(len(names), lookupStep))}
+		for j := range l.wanted {
+			l.wanted[j].setName(&names[j])
+		}
+		if err := in.retry(ctx, l.read); err != nil {
 			return fmt.Errorf("look up strings: %w", err)
 		}
-		for j, i := range at[:n] {
-			if uids[i] = found[j]; found[j] != 0 && names[j].form.isDID() {
-				key = appendDIDKey(key[:0], names[j].did)
-				in.dids.put(hashKey(key), key, found[j])
+		for j := range l.wanted {
+			w := &l.wanted[j]
+			if uids[at[j]] = w.uriUID; w.found && !w.isURI {
+				uids[at[j]] = w.didUID
+				in.dids.put(hashKey(w.did), w.did, w.didUID)
 			}
 		}
-		names, at = names[n:], at[n:]
+		names, at = names[len(l.wanted):], at[len(l.wanted):]
 	}
 	return nil
 }
 
-// lookupNames reads DIDs and collections first, then the URIs' keys, which consist of their
-// numbers.
-func (in *Interner) lookupNames(ctx context.Context, txn kv.Txn, names []name, uids []uint64) (err error) {
-	keys := make([][]byte, 0, 2*len(names))
-	for i := range names {
-		did, coll := []byte{tagMeta}, []byte{tagMeta} // there is no such key
-		if n := &names[i]; n.form != formHandle {
-			did = appendDIDKey(nil, n.did)
-			if len(n.coll) > 0 {
-				coll = appendCollNameKey(nil, n.coll)
-			}
+// lookup looks names up in the store without giving them UIDs.
+type lookup struct {
+	in     *Interner
+	wanted []wanted
+}
+
+// wanted is what a lookup needs of a name, and what it has found.
+type wanted struct {
+	item    *item  // that another instance leads; nil: the name is of LookupStrings
+	did     []byte // forward key; nil: not needed
+	didUID  uint64
+	coll    []byte // nil: not needed
+	collNum uint32
+	uri     entry
+	isURI   bool
+	uriUID  uint64
+	key     []byte // forward key of the URI, once it can be made
+	found   bool
+}
+
+// setName makes w want the UID of a name.
+func (w *wanted) setName(n *name) {
+	*w = wanted{coll: n.coll, isURI: !n.form.isDID(), uri: entry{form: n.form, tid: n.tid, text: n.text}}
+	if n.form != formHandle {
+		w.did = appendDIDKey(nil, n.did)
+	}
+}
+
+// read looks the names up. It may be called again after an error.
+func (l *lookup) read(ctx context.Context, txn kv.Txn) error {
+	if err := l.readNames(ctx, txn); err != nil {
+		return err
+	}
+	return l.readURIs(ctx, txn)
+}
+
+// readNames reads the DIDs and collections, which the keys of URIs consist of.
+func (l *lookup) readNames(ctx context.Context, txn kv.Txn) (err error) {
+	var keys [][]byte
+	var at []int
+	for i := range l.wanted {
+		w := &l.wanted[i]
+		if w.did != nil {
+			keys, at = append(keys, w.did), append(at, i)
 		}
-		keys = append(keys, did, coll)
+		if w.coll != nil {
+			keys, at = append(keys, appendCollNameKey(nil, w.coll)), append(at, i)
+		}
 	}
 	values := make([][]byte, len(keys))
 	if err := txn.Get(ctx, keys, values); err != nil {
 		return err
 	}
-	var uriKeys [][]byte
-	var at []int
-	for i := range names {
-		key, uid, err := in.lookupKey(&names[i], values[2*i], values[2*i+1])
-		if err != nil {
-			return err
-		}
-		if key != nil {
-			uriKeys, at = append(uriKeys, key), append(at, i)
-		}
-		uids[i] = uid
-	}
-	values = make([][]byte, len(uriKeys))
-	if err := txn.Get(ctx, uriKeys, values); err != nil {
-		return err
-	}
 	for j, value := range values {
-		if uids[at[j]], err = in.codec.uidOrZero(value); err != nil {
+		w := &l.wanted[at[j]]
+		switch {
+		case value == nil:
+		case keys[j][0] == tagCollName:
+			w.collNum, err = collectionNumber(value)
+		default:
+			w.didUID, err = l.in.codec.uidValue(value)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// lookupKey returns the UID of a DID or the key of a URI, given what was read of its DID and
-// collection. Neither if one of them is not known.
-func (in *Interner) lookupKey(n *name, did, coll []byte) (key []byte, uid uint64, err error) {
-	e := entry{form: n.form, tid: n.tid, text: n.text}
-	if n.form == formHandle {
-		return in.codec.appendKey(nil, &e), 0, nil
-	}
-	if did == nil || len(n.coll) > 0 && coll == nil {
-		return nil, 0, nil
-	}
-	if e.auth, err = in.codec.uidValue(did); err != nil || n.form.isDID() {
-		return nil, e.auth, err
-	}
-	if len(n.coll) > 0 {
-		if e.coll, err = collectionNumber(coll); err != nil {
-			return nil, 0, err
+// readURIs reads the URIs whose DIDs and collections are known.
+func (l *lookup) readURIs(ctx context.Context, txn kv.Txn) (err error) {
+	var keys [][]byte
+	var at []int
+	for i := range l.wanted {
+		w := &l.wanted[i]
+		known := (w.did == nil || w.didUID != 0) && (w.coll == nil || w.collNum != 0)
+		w.found, w.uriUID = known && !w.isURI, 0
+		if known && w.isURI {
+			w.uri.auth, w.uri.coll = w.didUID, w.collNum
+			w.key = l.in.codec.appendKey(w.key[:0], &w.uri)
+			keys, at = append(keys, w.key), append(at, i)
 		}
 	}
-	return in.codec.appendKey(nil, &e), 0, nil
+	values := make([][]byte, len(keys))
+	if err := txn.Get(ctx, keys, values); err != nil {
+		return err
+	}
+	for j, value := range values {
+		w := &l.wanted[at[j]]
+		if w.uriUID, err = l.in.codec.uidOrZero(value); err != nil {
+			return err
+		}
+		w.found = w.uriUID != 0
+	}
+	return nil
 }
 
 // LookupUIDs sets strings[i] to what uids[i] stands for, "" if that is nothing. At most MaxLookup.
