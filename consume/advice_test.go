@@ -109,8 +109,8 @@ func TestAdvice(t *testing.T) {
 			if tc.name == "no answer" {
 				timeout = time.Second
 			}
-			d := dialer{dial: (&net.Dialer{Resolver: noDNS}).DialContext, handshakeTimeout: timeout, pingInterval: time.Minute, silenceTimeout: time.Minute}
-			c, err := d.open(context.Background(), u.String())
+			cfg := Config{Dial: (&net.Dialer{Resolver: noDNS}).DialContext, HandshakeTimeout: timeout, PingInterval: time.Minute, SilenceTimeout: time.Minute}
+			c, err := open(context.Background(), &cfg, u.String())
 			if err == nil {
 				c.close(false)
 				t.Fatal("there is a connection")

@@ -1,7 +1,6 @@
 package consume
 
 import (
-	"context"
 	"math/rand/v2"
 	"time"
 )
@@ -65,12 +64,4 @@ func (r *reconnects) wait(now time.Time, e ending) time.Duration {
 		return 0
 	}
 	return r.dials.next()
-}
-
-// sleep waits for d or until ctx is done.
-func sleep(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
 }

@@ -12,15 +12,14 @@ import (
 
 // Client reads one relay's firehose.
 type Client struct {
-	cfg    Config
-	log    *slog.Logger
-	url    *url.URL
-	dialer dialer
-	m      *metrics
-	num    numbering // Run's goroutine only
-	buf    buffer    // Run's goroutine only
-	logs   logLimits // Run's goroutine only
-	ran    atomic.Bool
+	cfg  Config
+	log  *slog.Logger
+	url  *url.URL
+	m    *metrics
+	num  numbering // Run's goroutine only
+	buf  buffer    // Run's goroutine only
+	logs logLimits // Run's goroutine only
+	ran  atomic.Bool
 
 	// Written by Run's goroutine, read by Status and the metrics.
 	epoch     atomic.Uint32
@@ -50,10 +49,6 @@ func New(cfg Config) (*Client, error) {
 		cfg: cfg,
 		log: cfg.Logger,
 		url: u,
-		dialer: dialer{
-			dial: cfg.Dial, tls: cfg.TLS, userAgent: cfg.UserAgent, handshakeTimeout: cfg.HandshakeTimeout,
-			pingInterval: cfg.PingInterval, silenceTimeout: cfg.SilenceTimeout, idle: cfg.Idle,
-		},
 		num: numbering{
 			patience: cfg.EpochPatience, epoch: cfg.Epoch, last: cfg.Cursor, have: cfg.Cursor > 0,
 			start: cfg.Start, previous: cfg.Previous,
@@ -92,7 +87,9 @@ func (c *Client) Run(ctx context.Context) error {
 		c.m.reconnects.WithLabelValues(string(e.cause)).Inc()
 		wait := again.wait(time.Now(), e)
 		c.logEnd(e, wait)
-		if sleep(ctx, wait); stopped() {
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
 			return nil
 		}
 	}

@@ -2,7 +2,6 @@ package consume
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -53,26 +52,15 @@ type conn struct {
 	keeper     sync.WaitGroup
 }
 
-// dialer is what it takes to dial.
-type dialer struct {
-	dial             func(ctx context.Context, network, addr string) (net.Conn, error)
-	tls              *tls.Config
-	userAgent        string
-	handshakeTimeout time.Duration
-	pingInterval     time.Duration
-	silenceTimeout   time.Duration
-	idle             func() bool // nil: none
-}
-
 // open dials url and starts the keeper. ctx bounds the connection's life, not only the handshake.
-func (d *dialer) open(ctx context.Context, url string) (*conn, error) {
-	hctx, cancel := context.WithTimeout(ctx, d.handshakeTimeout)
+func open(ctx context.Context, cfg *Config, url string) (*conn, error) {
+	hctx, cancel := context.WithTimeout(ctx, cfg.HandshakeTimeout)
 	defer cancel()
 	var w *wire
 	stop := func() bool { return true }
 	ws, resp, err := (&websocket.Dialer{
 		NetDialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			nc, err := d.dial(ctx, network, addr)
+			nc, err := cfg.Dial(ctx, network, addr)
 			if err != nil {
 				return nil, err
 			}
@@ -81,10 +69,10 @@ func (d *dialer) open(ctx context.Context, url string) (*conn, error) {
 			return w, nil
 		},
 		Proxy:           http.ProxyFromEnvironment,
-		TLSClientConfig: d.tls,
+		TLSClientConfig: cfg.TLS,
 		ReadBufferSize:  readBufferBytes,
 		WriteBufferSize: 1 << 10,
-	}).DialContext(hctx, url, http.Header{"User-Agent": {d.userAgent}}) //nolint:bodyclose // needs none
+	}).DialContext(hctx, url, http.Header{"User-Agent": {cfg.UserAgent}}) //nolint:bodyclose // needs none
 	if !stop() && err == nil {
 		ws.Close()
 		err = context.Cause(hctx)
@@ -104,12 +92,12 @@ func (d *dialer) open(ctx context.Context, url string) (*conn, error) {
 	}
 	c.recheck.Stop()
 	c.failed.Stop()
-	w.timeout = d.silenceTimeout
-	w.setIdle(d.idle)
+	w.timeout = cfg.SilenceTimeout
+	w.setIdle(cfg.Idle)
 	ws.SetPingHandler(c.answer)
 	ws.SetPongHandler(func(string) error { return nil })       // that it was read is enough
 	ws.SetCloseHandler(func(int, string) error { return nil }) // close answers it
-	c.keeper.Go(func() { c.keep(ctx, d.pingInterval) })
+	c.keeper.Go(func() { c.keep(ctx, cfg.PingInterval) })
 	return c, nil
 }
 

@@ -135,17 +135,10 @@ func otherEvent(a, b []byte) bool {
 
 // internType returns the constant that spells t, without allocating.
 func internType(t []byte) string {
-	switch string(t) {
-	case TypeCommit:
-		return TypeCommit
-	case TypeIdentity:
-		return TypeIdentity
-	case TypeAccount:
-		return TypeAccount
-	case TypeSync:
-		return TypeSync
-	case TypeInfo:
-		return TypeInfo
+	for _, typ := range [...]string{TypeCommit, TypeIdentity, TypeAccount, TypeSync, TypeInfo} {
+		if string(t) == typ {
+			return typ
+		}
 	}
 	return TypeOther
 }

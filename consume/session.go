@@ -41,7 +41,7 @@ type session struct {
 // session makes one connection and reads it to its end.
 func (c *Client) session(ctx context.Context) ending {
 	cursor, has := c.num.next()
-	conn, err := c.dialer.open(ctx, withCursor(c.url, cursor, has))
+	conn, err := open(ctx, &c.cfg, withCursor(c.url, cursor, has))
 	if err != nil {
 		return c.notOpened(err)
 	}

@@ -197,7 +197,7 @@ func opened(t testing.TB, msgs [][]byte) (c *Client, next func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := c.dialer.open(t.Context(), withCursor(c.url, 0, false))
+	conn, err := open(t.Context(), &c.cfg, withCursor(c.url, 0, false))
 	if err != nil {
 		t.Fatal(err)
 	}
