@@ -120,20 +120,6 @@ func readOp(d *decoder) (op, Reason) {
 	return o, reason
 }
 
-// operation returns what the operation does, OpNone if it is unknown.
-func (o *op) operation() Operation {
-	action, _ := textOf(o.action)
-	switch string(action) {
-	case "create":
-		return OpCreate
-	case "update":
-		return OpUpdate
-	case "delete":
-		return OpDelete
-	}
-	return OpNone
-}
-
 // splitPath returns the two parts of an operation's path.
 func splitPath(path []byte) (collection, rkey []byte, ok bool) {
 	collection, rkey, ok = bytes.Cut(path, []byte{'/'})
@@ -156,7 +142,8 @@ func (o *op) blockCID() ([]byte, Reason) {
 // appendOp appends the event of an operation. A reason it returns is for dropping the operation,
 // and nothing has been appended then; ReasonTooLarge is for dropping the frame.
 func (t *Translator) appendOp(dst *Batch, c *commit, o *op, index uint32) Reason {
-	operation := o.operation()
+	action, _ := textOf(o.action)
+	operation := ParseOperation(action)
 	if operation == OpNone {
 		return ReasonUnknownAction
 	}

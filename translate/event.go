@@ -58,6 +58,16 @@ func (o Operation) String() string {
 	return "operation(" + strconv.Itoa(int(o)) + ")"
 }
 
+// ParseOperation is the inverse of Operation.String, and OpNone for what it does not return.
+func ParseOperation(name []byte) Operation {
+	for o := OpCreate; o <= OpDelete; o++ {
+		if o.String() == string(name) {
+			return o
+		}
+	}
+	return OpNone
+}
+
 // Stream names one relay's unbroken sequence numbering: 24 bits of a hash of the relay's host and
 // the epoch. It is written as six lower-case hex digits.
 type Stream uint32

@@ -210,20 +210,10 @@ func readHeader(d *decoder) (FrameKind, Reason) {
 // open.
 func appendEvent(dst *Batch, seq int64, did []byte, kind Kind) *Event {
 	start := len(dst.JSON)
-	json := append(dst.JSON, `{"did":"`...)
-	json = append(json, did...)
+	json := append(append(dst.JSON, `{"did":"`...), did...)
 	json = append(json, `","time_us":0000000000000000,"kind":"`...)
-	switch kind {
-	case KindCommit:
-		json = append(json, `commit","commit":{`...)
-	case KindIdentity:
-		json = append(json, `identity","identity":{`...)
-	case KindAccount:
-		json = append(json, `account","account":{`...)
-	case KindSync:
-		json = append(json, `sync","sync":{`...)
-	}
-	dst.JSON = json
+	json = append(append(json, kind.String()...), `","`...)
+	dst.JSON = append(append(json, kind.String()...), `":{`...)
 	dst.Events = append(dst.Events, Event{Seq: seq, Kind: kind, start: uint32(start), didLen: uint16(len(did))})
 	return &dst.Events[len(dst.Events)-1]
 }

@@ -16,25 +16,23 @@ func PayloadRev(payload []byte) (rev uint64, ok bool) {
 	if at < 0 {
 		return 0, false
 	}
-	return parseRev(payload[at+len(revMember):])
+	rest := payload[at+len(revMember):]
+	return ParseTID(rest[:min(tidBytes, len(rest))])
 }
 
-// parseRev reads the rev that b begins with.
-func parseRev(b []byte) (rev uint64, ok bool) {
-	if len(b) < tidBytes {
+// ParseTID returns the number of a TID, which rises as TIDs do. ok is false for what is none.
+func ParseTID(s []byte) (n uint64, ok bool) {
+	if !validTID(s) {
 		return 0, false
 	}
-	for _, c := range b[:tidBytes] {
-		switch {
-		case '2' <= c && c <= '7':
-			rev = rev<<5 | uint64(c-'2')
-		case 'a' <= c && c <= 'z':
-			rev = rev<<5 | uint64(c-'a'+6)
-		default:
-			return 0, false
+	for _, c := range s {
+		digit := c - '2'
+		if c >= 'a' {
+			digit = c - 'a' + 6
 		}
+		n = n<<5 | uint64(digit)
 	}
-	return rev, true
+	return n, true
 }
 
 // PayloadSync returns what the JSON of a #sync's event says: the repository's rev, as PayloadRev
@@ -47,7 +45,7 @@ func PayloadSync(payload []byte) (rev uint64, timeUS int64, ok bool) {
 	if json.Unmarshal(payload, &event) != nil {
 		return 0, 0, false
 	}
-	rev, ok = parseRev([]byte(event.Sync.Rev))
+	rev, ok = ParseTID([]byte(event.Sync.Rev))
 	return rev, event.TimeUS, ok
 }
 

@@ -111,21 +111,3 @@ func digestOf(cid []byte) (d Digest, ok bool) {
 	}
 	return Digest(cid[len(cidPrefix):]), true
 }
-
-// parseTID returns the integer of a TID (https://atproto.com/specs/tid).
-func parseTID(s []byte) (n uint64, ok bool) {
-	if len(s) != 13 || s[0] > 'j' {
-		return 0, false
-	}
-	for _, c := range s {
-		switch {
-		case c >= '2' && c <= '7':
-			n = n<<5 | uint64(c-'2')
-		case c >= 'a' && c <= 'z':
-			n = n<<5 | uint64(c-'a'+6)
-		default:
-			return 0, false
-		}
-	}
-	return n, true
-}

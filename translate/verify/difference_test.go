@@ -14,6 +14,7 @@ import (
 	"github.com/ipfs/go-cid"
 
 	"millrace/consume/relaysim/cbor"
+	"millrace/translate"
 )
 
 // TestDifferences has an example of each way in which this package decides otherwise than indigo.
@@ -278,7 +279,7 @@ func (g *generator) versioned(version int64) []byte {
 }
 
 func mustTID(s string) uint64 {
-	n, ok := parseTID([]byte(s))
+	n, ok := translate.ParseTID([]byte(s))
 	if !ok {
 		panic(s)
 	}

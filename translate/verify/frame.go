@@ -86,7 +86,7 @@ func (f *frame) readOps(d *translate.Decoder) bool {
 		for range d.Map() {
 			switch string(d.Text()) {
 			case "action":
-				o.action = actionOf(d.Text())
+				o.action = translate.ParseOperation(d.Text())
 			case "path":
 				o.path = d.Text()
 			case "cid":
@@ -105,15 +105,6 @@ func (f *frame) readOps(d *translate.Decoder) bool {
 		f.noPrev = f.noPrev || o.prev == nil && o.action != translate.OpCreate
 	}
 	return ok
-}
-
-func actionOf(name []byte) translate.Operation {
-	for a := translate.OpCreate; a <= translate.OpDelete; a++ {
-		if a.String() == string(name) {
-			return a
-		}
-	}
-	return translate.OpNone
 }
 
 // valid reports whether the op has what its action needs, and nothing else.

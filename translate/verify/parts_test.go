@@ -23,12 +23,12 @@ func TestHeads(t *testing.T) {
 // TestParseTID reads TIDs as indigo does, and nothing else.
 func TestParseTID(t *testing.T) {
 	for _, s := range []string{"2222222222222", "3jzfcijpj2z2a", "jzzzzzzzzzzzz", "a7a7a7a7a7a7a"} {
-		if n, ok := parseTID([]byte(s)); !ok || n != syntax.TID(s).Integer() {
+		if n, ok := translate.ParseTID([]byte(s)); !ok || n != syntax.TID(s).Integer() {
 			t.Errorf("%s is %d, %t", s, n, ok)
 		}
 	}
 	for _, bad := range []string{"", "222222222222", "22222222222222", "k222222222222", "2222222222221", "2222222222228", "222222222222A", "222222222222`", "222222222222{"} {
-		if n, ok := parseTID([]byte(bad)); ok {
+		if n, ok := translate.ParseTID([]byte(bad)); ok {
 			t.Errorf("%q is %d", bad, n)
 		}
 	}
@@ -48,7 +48,7 @@ func TestOps(t *testing.T) {
 		{"delete", "a.b.c/d", nil, two, true}, {"delete", "a.b.c/d", nil, nil, true}, {"delete", "a.b.c/d", one, nil, false},
 		{"move", "a.b.c/d", one, nil, false}, {"", "a.b.c/d", one, nil, false}, {"create", "a.b.c", one, nil, false},
 	} {
-		o := op{action: actionOf([]byte(tc.action)), path: []byte(tc.path), value: tc.value, prev: tc.prev}
+		o := op{action: translate.ParseOperation([]byte(tc.action)), path: []byte(tc.path), value: tc.value, prev: tc.prev}
 		if got := o.valid(); got != tc.want {
 			t.Errorf("%+v: %t", tc, got)
 		}

@@ -56,7 +56,7 @@ func (v *Verifier) check(verdict *Verdict, key atcrypto.PublicKey, now time.Time
 	if reason := v.readCommit(); reason != Valid {
 		return reason
 	}
-	rev, ok := parseTID(v.commit.rev)
+	rev, ok := translate.ParseTID(v.commit.rev)
 	switch {
 	case !ok:
 		return InvalidCommit
