@@ -2,6 +2,7 @@ package translate
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/binary"
 	"math"
@@ -280,9 +281,6 @@ func (r *recordCoder) appendEntry(dst []byte, depth int) []byte {
 
 // keyPrefix returns entry.prefix for a key.
 func keyPrefix(key []byte) uint64 {
-	if len(key) >= 8 {
-		return binary.BigEndian.Uint64(key)
-	}
 	var padded [8]byte
 	copy(padded[:], key)
 	return binary.BigEndian.Uint64(padded[:])
@@ -294,10 +292,7 @@ func (r *recordCoder) keyOf(e entry) []byte { return r.buf[e.key : e.key+e.keyLe
 // compare orders entries as encoding/json does: by the bytes of their keys.
 func (r *recordCoder) compare(a, b entry) int {
 	if a.prefix != b.prefix {
-		if a.prefix < b.prefix {
-			return -1
-		}
-		return 1
+		return cmp.Compare(a.prefix, b.prefix)
 	}
 	return bytes.Compare(r.keyOf(a), r.keyOf(b))
 }
@@ -305,7 +300,7 @@ func (r *recordCoder) compare(a, b entry) int {
 // reorder sorts the entries of the map at dst[start:] and rewrites it in that order. It fails if
 // two keys are equal. The entries' offsets are right again afterwards.
 func (r *recordCoder) reorder(dst []byte, start int, entries []entry) []byte {
-	r.sort(entries)
+	slices.SortFunc(entries, r.compare)
 	for i := 1; i < len(entries); i++ {
 		if r.compare(entries[i-1], entries[i]) == 0 {
 			r.setFail(failMalformed)
@@ -327,21 +322,4 @@ func (r *recordCoder) reorder(dst []byte, start int, entries []entry) []byte {
 	dst = dst[:end]
 	dst[end-1] = '}'
 	return dst
-}
-
-// sort sorts entries by key: few by insertion, which is what nearly every map has.
-func (r *recordCoder) sort(entries []entry) {
-	const few = 24
-	if len(entries) > few {
-		slices.SortFunc(entries, r.compare)
-		return
-	}
-	for i := 1; i < len(entries); i++ {
-		e := entries[i]
-		j := i
-		for ; j > 0 && r.compare(e, entries[j-1]) < 0; j-- {
-			entries[j] = entries[j-1]
-		}
-		entries[j] = e
-	}
 }
