@@ -34,7 +34,7 @@ func (in *Interner) direct(c *call, items []*item) bool {
 	w := in.workers[0]
 	w.txn.collect(items)
 	begun := time.Now()
-	if err := in.attempt(c.ctx, w.txn.run); err != nil {
+	if err := in.attempt(c.ctx, in.cfg.Timeout, w.txn.run); err != nil {
 		w.txn.failed(!errors.Is(err, kv.ErrConflict))
 		if c.ctx.Err() == nil {
 			w.countRetry(err)

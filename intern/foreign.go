@@ -2,6 +2,7 @@ package intern
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"time"
 
@@ -20,10 +21,7 @@ const maxReadChunks = 64
 type shared struct{ *Interner }
 
 func (in shared) Attempt(ctx context.Context, limit time.Duration, fn func(context.Context, kv.Txn) error) error {
-	if limit == 0 {
-		limit = in.cfg.Timeout
-	}
-	return in.attemptWithin(ctx, limit, fn)
+	return in.attempt(ctx, cmp.Or(limit, in.cfg.Timeout), fn)
 }
 
 func (in shared) Sequences() []uint32 { return in.sequences.inUse() }

@@ -63,10 +63,10 @@ func TestWhoseTime(t *testing.T) {
 	wait := func(ctx context.Context, _ kv.Txn) error { <-ctx.Done(); return context.Cause(ctx) }
 	short, cancel := context.WithDeadline(ctx, time.Time{})
 	defer cancel()
-	if err := in.attempt(short, wait); err == nil || !in.Status().Reachable {
+	if err := in.attempt(short, in.cfg.Timeout, wait); err == nil || !in.Status().Reachable {
 		t.Errorf("of a caller without time: %v, %+v", err, in.Status())
 	}
-	if err := in.attemptWithin(ctx, 0, wait); err == nil || in.Status().Reachable {
+	if err := in.attempt(ctx, 0, wait); err == nil || in.Status().Reachable {
 		t.Errorf("of a store without time: %v, %+v", err, in.Status())
 	}
 }

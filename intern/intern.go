@@ -144,11 +144,7 @@ func Open(ctx context.Context, cfg Config) (*Interner, error) {
 	}
 	in.metrics, in.health = m, newHealth(cfg.Logger, m)
 	in.ctx, in.cancel = context.WithCancel(context.Background())
-	prefixBits := cfg.PrefixBits
-	if prefixBits == 0 {
-		prefixBits = DefaultPrefixBits
-	}
-	fresh := newHeader(prefixBits, cfg.Store.Limits())
+	fresh := newHeader(cmp.Or(cfg.PrefixBits, DefaultPrefixBits), cfg.Store.Limits())
 	err = in.retry(ctx, func(ctx context.Context, txn kv.Txn) (err error) {
 		in.header, err = openHeader(ctx, txn, fresh, cfg.PrefixBits)
 		return err
@@ -347,7 +343,7 @@ func (in *Interner) handOver(t task) bool {
 // retry runs fn in a transaction until it commits, fails for good, or ctx or the Interner ends.
 func (in *Interner) retry(ctx context.Context, fn func(context.Context, kv.Txn) error) error {
 	for attempts := 1; ; attempts++ {
-		err := in.attempt(ctx, fn)
+		err := in.attempt(ctx, in.cfg.Timeout, fn)
 		if err == nil || !kv.Retryable(err) {
 			return err
 		}
@@ -363,12 +359,8 @@ func (in *Interner) retry(ctx context.Context, fn func(context.Context, kv.Txn) 
 	}
 }
 
-// attempt runs fn in one transaction, which it gives the configured time.
-func (in *Interner) attempt(ctx context.Context, fn func(context.Context, kv.Txn) error) error {
-	return in.attemptWithin(ctx, in.cfg.Timeout, fn)
-}
-
-func (in *Interner) attemptWithin(ctx context.Context, limit time.Duration, fn func(context.Context, kv.Txn) error) error {
+// attempt runs fn in one transaction, which may take limit.
+func (in *Interner) attempt(ctx context.Context, limit time.Duration, fn func(context.Context, kv.Txn) error) error {
 	attempt, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	err := kv.Once(attempt, in.store, func(txn kv.Txn) error { return fn(attempt, txn) })

@@ -68,31 +68,35 @@ func (t *transaction) collect(items []*item) {
 	t.items = items
 	t.dids, t.colls = t.dids[:0], t.colls[:0]
 	clear(t.index)
+	first := false
 	for _, i := range items {
 		i.didAt, i.collAt, i.uriAt = -1, -1, -1
 		if i.did != nil && i.didUID == 0 {
 			if uid := t.in.dids.get(i.hash, i.did); uid != 0 { // committed since the item was made
 				i.didUID = uid
-			} else if at, ok := t.index[alias(i.did)]; ok {
-				i.didAt = at
-			} else {
-				i.didAt = int32(len(t.dids))
-				t.index[alias(i.did)] = i.didAt
+			} else if i.didAt, first = t.place(i.did, len(t.dids)); first {
 				t.dids = append(t.dids, didState{key: i.did})
 			}
 		}
 		if i.coll != nil && i.collNum == 0 {
 			if n := t.in.collections.number(i.coll); n != 0 { // committed since the item was made
 				i.collNum = n
-			} else if at, ok := t.index[alias(i.coll)]; ok { // NSIDs differ from keys of DIDs
-				i.collAt = at
-			} else {
-				i.collAt = int32(len(t.colls))
-				t.index[alias(i.coll)] = i.collAt
+			} else if i.collAt, first = t.place(i.coll, len(t.colls)); first {
 				t.colls = append(t.colls, collState{name: i.coll})
 			}
 		}
 	}
+}
+
+// place returns the place of key in a list of n. If it is the first of this key, it is the next one.
+// NSIDs differ from keys of DIDs.
+func (t *transaction) place(key []byte, n int) (at int32, first bool) {
+	at, there := t.index[alias(key)]
+	if !there {
+		at = int32(n)
+		t.index[alias(key)] = at
+	}
+	return at, !there
 }
 
 // numbers says whether there are collections whose number is not known.
@@ -255,14 +259,11 @@ func (t *transaction) listURIs() {
 		at := len(t.buffer)
 		t.buffer = t.in.codec.appendKey(t.buffer, &e)
 		key := t.keep(at)
-		index, ok := t.index[alias(key)]
-		if !ok {
-			index = int32(len(t.uris))
-			t.index[alias(key)] = index
+		var first bool
+		if i.uriAt, first = t.place(key, len(t.uris)); first {
 			t.uris = append(t.uris, uriState{entry: e, key: key, fresh: fresh})
-			t.read = append(t.read, index)
+			t.read = append(t.read, i.uriAt)
 		}
-		i.uriAt = index
 	}
 	slices.SortFunc(t.read, func(a, b int32) int { return bytes.Compare(t.uris[a].key, t.uris[b].key) })
 }
@@ -324,14 +325,18 @@ func (t *transaction) committed() {
 	for i := range t.dids {
 		d := &t.dids[i]
 		in.dids.put(hashKey(d.key), d.key, d.uid)
-		fresh += one(d.fresh)
+		if d.fresh {
+			fresh++
+		}
 	}
 	m.didNew.Add(float64(fresh))
 	m.didRead.Add(float64(len(t.dids) - fresh))
 	fresh = 0
 	for i := range t.uris {
 		u := &t.uris[i]
-		fresh += one(u.fresh)
+		if u.fresh {
+			fresh++
+		}
 		// A new URI seldom comes again soon, so it is not cached. With other instances it does
 		// come: they ask for what this one has just written.
 		if !u.fresh || !in.exclusive {
@@ -346,13 +351,6 @@ func (t *transaction) committed() {
 	m.committed.Inc()
 	m.transactionStrings.Observe(float64(len(t.items)))
 	t.release()
-}
-
-func one(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // failed says that the attempt came to nothing, or that its outcome is unknown.

@@ -120,7 +120,7 @@ func (w *worker) commit(items []*item) error {
 	}
 	tooOld := 0
 	for attempts := 1; ; attempts++ {
-		err := w.in.attempt(w.in.ctx, w.txn.run)
+		err := w.in.attempt(w.in.ctx, w.in.cfg.Timeout, w.txn.run)
 		if err == nil {
 			w.txn.committed()
 			took := time.Since(begun)
