@@ -13,9 +13,8 @@ import (
 // of looking up every name. A sequence is written by one worker in ascending order, so nothing
 // appears behind the place that was reached.
 type feed struct {
-	interner  Interner
+	cfg       Config
 	instances *instances
-	timing    Timing
 	out       chan []Name
 	wake      chan struct{} // a string waits
 	waiting   atomic.Bool
@@ -23,8 +22,8 @@ type feed struct {
 }
 
 func newFeed(cfg Config, i *instances) *feed {
-	return &feed{interner: cfg.Interner, instances: i, timing: cfg.Timing, out: make(chan []Name, 16),
-		wake: make(chan struct{}, 1), next: make(map[uint64]map[uint32]uint64)}
+	return &feed{cfg: cfg, instances: i, out: make(chan []Name, 16), wake: make(chan struct{}, 1),
+		next: make(map[uint64]map[uint32]uint64)}
 }
 
 // setWaiting notes whether a string waits for the feed. When one begins to wait, the feed polls at
@@ -54,9 +53,9 @@ func (f *feed) run(ctx context.Context) {
 // pause waits for the next poll; false means that there is none.
 func (f *feed) pause(ctx context.Context) bool {
 	if f.waiting.Load() {
-		return kv.Sleep(ctx, f.timing.Poll) == nil
+		return kv.Sleep(ctx, f.cfg.Timing.Poll) == nil
 	}
-	idle, cancel := context.WithTimeout(ctx, f.timing.IdlePoll)
+	idle, cancel := context.WithTimeout(ctx, f.cfg.Timing.IdlePoll)
 	defer cancel()
 	select {
 	case <-f.wake:
@@ -89,10 +88,10 @@ func (f *feed) poll(ctx context.Context, v *view) {
 func (f *feed) read(ctx context.Context, next map[uint32]uint64, sequences []uint32) {
 	reached := make(map[uint32]uint64, len(sequences))
 	var names []Name
-	err := f.interner.Attempt(ctx, 0, func(ctx context.Context, txn kv.Txn) error {
+	err := f.cfg.Interner.Attempt(ctx, 0, func(ctx context.Context, txn kv.Txn) error {
 		names = names[:0]
 		for _, sequence := range sequences {
-			to, more, err := f.interner.ReadSequence(ctx, txn, sequence, next[sequence], names)
+			to, more, err := f.cfg.Interner.ReadSequence(ctx, txn, sequence, next[sequence], names)
 			if err != nil {
 				return err
 			}

@@ -24,11 +24,8 @@ const (
 //
 // run is one goroutine, lookUp another.
 type follower struct {
-	group         *Group
-	interner      Interner
-	timing        Timing
-	metrics       *Metrics
-	cacheKeyBytes int
+	cfg   Config
+	group *Group
 
 	queue   chan task
 	lookups chan batch // to lookUp
@@ -77,15 +74,14 @@ type batch struct {
 }
 
 func newFollower(cfg Config, g *Group) *follower {
-	return &follower{group: g, interner: cfg.Interner, timing: cfg.Timing, metrics: cfg.Metrics, cacheKeyBytes: cfg.CacheKeyBytes,
-		queue: make(chan task, queueTasks), lookups: make(chan batch), done: make(chan batch), ended: make(chan struct{}),
-		pending: make(map[string]*waiter)}
+	return &follower{cfg: cfg, group: g, queue: make(chan task, queueTasks), lookups: make(chan batch), done: make(chan batch),
+		ended: make(chan struct{}), pending: make(map[string]*waiter)}
 }
 
 // run works until ctx ends.
 func (f *follower) run(ctx context.Context) {
 	defer close(f.ended)
-	ticker := time.NewTicker(f.timing.HoldOff / 16)
+	ticker := time.NewTicker(f.cfg.Timing.HoldOff / 16)
 	defer ticker.Stop()
 	for {
 		f.beginLookup(ctx)
@@ -139,7 +135,7 @@ func (f *follower) admit(t task) {
 			continue
 		}
 		f.order = append(f.order, w)
-		if w.known = w.key != "" && len(w.key) <= f.cacheKeyBytes; !w.known || f.behind {
+		if w.known = w.key != "" && len(w.key) <= f.cfg.CacheKeyBytes; !w.known || f.behind {
 			f.wantLookup(w)
 		}
 	}
@@ -198,7 +194,7 @@ func (f *follower) end(w *waiter) {
 
 // deliver caches the names that the feed has read, and gives them to the items that wait for them.
 func (f *follower) deliver(names []Name) {
-	f.interner.Cache(names)
+	f.cfg.Interner.Cache(names)
 	for i := range names {
 		n := &names[i]
 		w := f.pending[alias(n.Key)]
@@ -214,7 +210,7 @@ func (f *follower) deliver(names []Name) {
 			w = next
 		}
 	}
-	f.metrics.Followed.Add(float64(len(names)))
+	f.cfg.Metrics.Followed.Add(float64(len(names)))
 }
 
 // alias is b as a string that does not outlive it.
@@ -246,7 +242,7 @@ func (f *follower) beginLookup(ctx context.Context) {
 		return
 	}
 	f.asking = true
-	b.lookup = f.interner.LookUp(items)
+	b.lookup = f.cfg.Interner.LookUp(items)
 	select {
 	case f.lookups <- b:
 	case <-ctx.Done():
@@ -290,7 +286,7 @@ func (f *follower) endLookup(b batch) {
 // where the store is slow as long as a few transactions take. A leader that has died is not waited
 // for, see expire.
 func (f *follower) holdOff() time.Duration {
-	return max(f.timing.HoldOff, min(5*time.Duration(f.group.took.Load()), maxHoldOff))
+	return max(f.cfg.Timing.HoldOff, min(5*time.Duration(f.group.took.Load()), maxHoldOff))
 }
 
 // expire queues a look-up in the store for each string that has waited for too long, or whose key
@@ -321,7 +317,7 @@ func (f *follower) takeOver(late []*waiter) {
 	if len(late) == 0 {
 		return
 	}
-	f.metrics.TakenOver.Add(float64(len(late)))
+	f.cfg.Metrics.TakenOver.Add(float64(len(late)))
 	calls := make(map[*group][]Item)
 	for _, w := range late {
 		f.forget(w)

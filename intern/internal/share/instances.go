@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"log/slog"
 	"maps"
 	"sync/atomic"
 	"time"
@@ -53,12 +52,8 @@ func (i *instance) late(now time.Time, holdOff time.Duration) {
 // whose ID and the partition's number have the greatest hash. Views that differ for a moment cost a
 // conflict or a short wait, never a wrong UID.
 type instances struct {
-	interner Interner
-	id       uint64
-	timing   Timing
-	observe  func(time.Duration)
-	log      *slog.Logger
-	metrics  *Metrics
+	cfg     Config
+	observe func(time.Duration)
 
 	heartbeats uint64 // own ones that were committed
 	known      map[uint64]*instance
@@ -76,8 +71,7 @@ type view struct {
 }
 
 func newInstances(cfg Config, observe func(time.Duration)) *instances {
-	i := &instances{interner: cfg.Interner, id: cfg.ID, timing: cfg.Timing, observe: observe, log: cfg.Logger, metrics: cfg.Metrics,
-		known: make(map[uint64]*instance)}
+	i := &instances{cfg: cfg, observe: observe, known: make(map[uint64]*instance)}
 	i.view.Store(&view{alone: true})
 	return i
 }
@@ -139,15 +133,15 @@ func parseRecord(key, value []byte) (record, error) {
 
 // run makes heartbeats until ctx ends.
 func (i *instances) run(ctx context.Context) {
-	for kv.Sleep(ctx, i.timing.Heartbeat) == nil {
+	for kv.Sleep(ctx, i.cfg.Timing.Heartbeat) == nil {
 		_ = i.step(ctx) // an outage is noted by Attempt; the next heartbeat tries again
 	}
 }
 
 // leave deletes this instance's record from the store.
 func (i *instances) leave(ctx context.Context) {
-	_ = i.interner.Attempt(ctx, i.timing.Limit/4, func(_ context.Context, txn kv.Txn) error {
-		txn.Clear(appendKey(nil, i.id))
+	_ = i.cfg.Interner.Attempt(ctx, i.cfg.Timing.Limit/4, func(_ context.Context, txn kv.Txn) error {
+		txn.Clear(appendKey(nil, i.cfg.ID))
 		return nil
 	})
 }
@@ -155,7 +149,7 @@ func (i *instances) leave(ctx context.Context) {
 // step is one heartbeat: read the others' records, write the own, draw the conclusions.
 func (i *instances) step(ctx context.Context) error {
 	begun := time.Now()
-	if err := i.interner.Attempt(ctx, i.timing.Limit, i.heartbeat); err != nil {
+	if err := i.cfg.Interner.Attempt(ctx, i.cfg.Timing.Limit, i.heartbeat); err != nil {
 		return err
 	}
 	i.observe(time.Since(begun))
@@ -176,11 +170,11 @@ func (i *instances) heartbeat(ctx context.Context, txn kv.Txn) error {
 		return err
 	}
 	for id, other := range i.known {
-		if other.missed >= i.timing.Forget {
+		if other.missed >= i.cfg.Timing.Forget {
 			txn.Clear(appendKey(nil, id))
 		}
 	}
-	txn.Set(appendKey(nil, i.id), appendRecord(nil, i.heartbeats+1, i.interner.Sequences()))
+	txn.Set(appendKey(nil, i.cfg.ID), appendRecord(nil, i.heartbeats+1, i.cfg.Interner.Sequences()))
 	return nil
 }
 
@@ -189,7 +183,7 @@ func (i *instances) heartbeat(ctx context.Context, txn kv.Txn) error {
 func (i *instances) note() {
 	seen := make(map[uint64]bool, len(i.read))
 	for _, r := range i.read {
-		if r.id == i.id {
+		if r.id == i.cfg.ID {
 			continue
 		}
 		seen[r.id] = true
@@ -209,20 +203,20 @@ func (i *instances) note() {
 func (i *instances) elect() {
 	v := &view{feeds: make(map[uint64][]uint32)}
 	for _, other := range i.known {
-		if other.missed < i.timing.Missed {
+		if other.missed < i.cfg.Timing.Missed {
 			v.others = append(v.others, other)
 			v.feeds[other.id] = other.sequences
 		}
 	}
 	v.alone = len(v.others) == 0
-	candidate := i.heartbeats > uint64(i.timing.Joining) // before, the others may not know of this one
+	candidate := i.heartbeats > uint64(i.cfg.Timing.Joining) // before, the others may not know of this one
 	for partition := range v.leaders {
 		var best uint64
 		if candidate {
-			best = weight(i.id, partition)
+			best = weight(i.cfg.ID, partition)
 		}
 		for _, other := range v.others {
-			if other.heartbeat <= uint64(i.timing.Joining) {
+			if other.heartbeat <= uint64(i.cfg.Timing.Joining) {
 				continue // it does not lead yet, and its results would not come
 			}
 			if w := weight(other.id, partition); w > best {
@@ -231,9 +225,9 @@ func (i *instances) elect() {
 		}
 	}
 	before := i.view.Swap(v)
-	i.metrics.Instances.Set(float64(len(v.others)))
+	i.cfg.Metrics.Instances.Set(float64(len(v.others)))
 	if len(before.others) != len(v.others) {
-		i.log.Info("another instance joined or left the UID store", "others", len(v.others))
+		i.cfg.Logger.Info("another instance joined or left the UID store", "others", len(v.others))
 	}
 }
 

@@ -140,7 +140,7 @@ func TestHeartbeats(t *testing.T) {
 		t.Errorf("a sees feeds %v", v.feeds)
 	}
 	heartbeat(a) // sees b's last heartbeat
-	for range a.timing.Missed {
+	for range a.cfg.Timing.Missed {
 		if a.view.Load().alone {
 			t.Error("b is dead too early")
 		}
@@ -149,7 +149,7 @@ func TestHeartbeats(t *testing.T) {
 	if !a.view.Load().alone {
 		t.Error("b lives on")
 	}
-	for range a.timing.Forget {
+	for range a.cfg.Timing.Forget {
 		heartbeat(a)
 	}
 	heartbeat(a)
@@ -169,10 +169,10 @@ func TestHeartbeats(t *testing.T) {
 func TestJoins(t *testing.T) {
 	i := newTestInstances(t, nil, 1)
 	i.known[2] = &instance{id: 2, heartbeat: 100}
-	for i.heartbeats = 0; i.heartbeats <= uint64(i.timing.Joining)+1; i.heartbeats++ {
+	for i.heartbeats = 0; i.heartbeats <= uint64(i.cfg.Timing.Joining)+1; i.heartbeats++ {
 		i.elect()
 		leads := slices.Contains(i.view.Load().leaders[:], nil)
-		if want := i.heartbeats > uint64(i.timing.Joining); leads != want {
+		if want := i.heartbeats > uint64(i.cfg.Timing.Joining); leads != want {
 			t.Errorf("after %d heartbeats: leads %v", i.heartbeats, leads)
 		}
 	}
@@ -227,7 +227,7 @@ func TestForgets(t *testing.T) {
 	store := simkv.New(simkv.Config{Shared: true})
 	a, b := newTestInstances(t, store, 1), newTestInstances(t, store, 2)
 	_, _ = b.step(t.Context()), a.step(t.Context())
-	for n := range a.timing.Forget + 2 { // the last of them reads that it is gone
+	for n := range a.cfg.Timing.Forget + 2 { // the last of them reads that it is gone
 		if len(a.known) != 1 {
 			t.Fatalf("gone after %d missed heartbeats", n)
 		}
@@ -261,7 +261,7 @@ func TestOutageKillsNone(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	for range 10 * a.timing.Missed {
+	for range 10 * a.cfg.Timing.Missed {
 		if err := a.step(ended); err == nil || errors.Is(err, kv.ErrConflict) {
 			t.Fatalf("a heartbeat without a store: %v", err)
 		}
