@@ -29,12 +29,10 @@ func Pause(attempts int, err error) time.Duration {
 
 // Sleep waits for d or until the context ends, and then returns the context's cause.
 func Sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-timer.C:
+	case <-time.After(d):
 		return nil
 	}
 }

@@ -32,8 +32,7 @@ type Store struct {
 	mu      sync.Mutex
 	pending map[uint64]pending // by account
 
-	close    sync.Once
-	closeErr error
+	close func() error // closes the database, once
 }
 
 // pending is the newest state of an account that the database does not have.
@@ -53,7 +52,7 @@ func Open(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open store of chains in %s: %w", cfg.Dir, err)
 	}
-	s := &Store{cfg: cfg, db: db, at: cfg.At, pending: make(map[uint64]pending)}
+	s := &Store{cfg: cfg, db: db, at: cfg.At, pending: make(map[uint64]pending), close: sync.OnceValue(db.Close)}
 	if err := s.load(); err != nil {
 		return nil, fmt.Errorf("open store of chains in %s: %w", cfg.Dir, errors.Join(err, db.Close()))
 	}
@@ -136,15 +135,13 @@ func (s *Store) Set(c Change) {
 // Commit makes durable the changes up to a position, all that were set and not committed, in their
 // order. The log gets the frames after that. An error is the failure of the store.
 func (s *Store) Commit(at Position, changes []Change) error {
-	batch := s.db.Pebble().NewBatch()
-	defer s.db.CloseBatch(batch)
-	err := errors.Join(batch.Set(undoKey(), appendUndo(nil, s.at, changes), nil), s.setMeta(batch, at))
-	for i := range changes {
-		err = errors.Join(err, setState(batch, changes[i].Account, changes[i].After))
-	}
-	if err == nil {
-		err = s.db.Commit(batch, true)
-	}
+	err := s.db.Update(true, func(batch *pebble.Batch) error {
+		err := errors.Join(batch.Set(undoKey(), appendUndo(nil, s.at, changes), nil), s.setMeta(batch, at))
+		for i := range changes {
+			err = errors.Join(err, setState(batch, changes[i].Account, changes[i].After))
+		}
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("commit the states of accounts: %w", err)
 	}
@@ -170,7 +167,4 @@ func (s *Store) Failed() <-chan struct{} { return s.db.Failed() }
 func (s *Store) Err() error { return s.db.Err() }
 
 // Close closes the store. Nothing else may be under way. Safe twice.
-func (s *Store) Close() error {
-	s.close.Do(func() { s.closeErr = s.db.Close() })
-	return s.closeErr
-}
+func (s *Store) Close() error { return s.close() }

@@ -72,7 +72,10 @@ func Open(cfg Config) (*DB, error) {
 	}
 	d := &DB{cfg: cfg, failed: make(chan struct{})}
 	if err := d.openLocked(found); err != nil {
-		return nil, errors.Join(err, d.unlock())
+		if d.lock != nil {
+			err = errors.Join(err, d.lock.Close())
+		}
+		return nil, err
 	}
 	return d, nil
 }
@@ -296,6 +299,17 @@ func (d *DB) Commit(b *pebble.Batch, sync bool) error {
 	return d.FailOn("commit", d.Guard(func() error { return d.db.Apply(b, opts) }))
 }
 
+// Update commits a batch that fill has filled, synced if sync is set; see Commit. After an error of
+// fill nothing is written.
+func (d *DB) Update(sync bool, fill func(b *pebble.Batch) error) error {
+	b := d.db.NewBatch()
+	defer d.CloseBatch(b)
+	if err := fill(b); err != nil {
+		return err
+	}
+	return d.Commit(b, sync)
+}
+
 // Flush writes what was committed to tables and syncs them: no crash takes it back. It is what
 // makes commits durable without a write-ahead log. An error is the failure of the database.
 func (d *DB) Flush() error { return d.FailOn("flush", d.Guard(d.db.Flush)) }
@@ -356,13 +370,6 @@ func (d *DB) closeReader() error {
 
 // failedCloseWait is how long the closing of a failed database is waited for (see begin).
 const failedCloseWait = time.Second
-
-func (d *DB) unlock() error {
-	if d.lock == nil {
-		return nil
-	}
-	return d.lock.Close()
-}
 
 // pebbleLogger is DB as Pebble's logger.
 type pebbleLogger DB

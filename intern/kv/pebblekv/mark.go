@@ -53,13 +53,9 @@ func newMarker(db *pebbleguard.DB, held bool) (*marker, error) {
 // raise moves the mark of a held marker beyond everything that was lost. No transaction is under
 // way.
 func (m *marker) raise() error {
-	b := m.db.Pebble().NewBatch()
-	defer m.db.CloseBatch(b)
 	value := m.next()
-	if err := b.Set([]byte(markKey), value, nil); err != nil {
-		return err
-	}
-	if err := m.db.Commit(b, true); err != nil {
+	err := m.db.Update(true, func(b *pebble.Batch) error { return b.Set([]byte(markKey), value, nil) })
+	if err != nil {
 		return err
 	}
 	return m.db.FailOn("commit", m.db.Mark().Write(value))

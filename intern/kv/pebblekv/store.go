@@ -28,7 +28,7 @@ type Store struct {
 
 	mu       sync.Mutex
 	closed   bool
-	inFlight sync.WaitGroup // transactions begun and not closed
+	inFlight sync.WaitGroup // transactions begun and not closed, and checkpoints
 }
 
 var _ kv.Store = (*Store)(nil)
@@ -89,13 +89,21 @@ func (s *Store) Begin(ctx context.Context) (kv.Txn, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
+	if err := s.enter(); err != nil {
+		return nil, err
+	}
+	return &txn{store: s, began: s.tracker.begin()}, nil
+}
+
+// enter makes Close wait for what begins now, until inFlight.Done.
+func (s *Store) enter() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil, kv.ErrClosed
+		return kv.ErrClosed
 	}
 	s.inFlight.Add(1)
-	return &txn{store: s, began: s.tracker.begin()}, nil
+	return nil
 }
 
 // Metrics returns Pebble's own measurements.
@@ -107,6 +115,23 @@ func (s *Store) Compact(ctx context.Context) error {
 	err := s.db.Guard(func() error { return s.db.Pebble().Compact(ctx, []byte{0}, []byte{0xff}, true) })
 	if err != nil {
 		return fmt.Errorf("compact: %w", err)
+	}
+	return nil
+}
+
+// Checkpoint makes a copy of the store in dir, which must not exist; Open takes it. It has
+// everything that was committed before the call, and perhaps some transactions that are committed
+// during it, each whole. Transactions go on meanwhile. Tables are linked where dir is on the
+// store's file system, so that it takes a moment, and copied else. Until it is done no file of the
+// store is deleted. Errors: kv.ErrClosed and those of the disk, after which there is no dir.
+func (s *Store) Checkpoint(dir string) error {
+	err := s.enter()
+	if err == nil {
+		defer s.inFlight.Done()
+		err = s.db.Checkpoint(dir)
+	}
+	if err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
 	}
 	return nil
 }
