@@ -18,11 +18,10 @@ import (
 
 // Defaults and bounds of Config.
 const (
-	defaultEntries     = 2_000_000
+	defaultEntries     = 2_000_000 // accounts in the cache on disk
 	defaultBytes       = 8 << 20
-	defaultConcurrency = 8
+	defaultConcurrency = 8 // fetches at once from the PLC directory, and from hosts of did:web
 	minBytes           = 1 << 20
-	maxConcurrency     = 1 << 10
 )
 
 // Config is what Open needs. Dir must be set. Zero fields take their defaults.
@@ -38,9 +37,7 @@ type Config struct {
 	Export string
 
 	AllowPrivate bool  // hosts of did:web may have addresses that are not public
-	Entries      int   // accounts in the cache on disk; 0: 2,000,000
 	Bytes        int64 // memory of the cache, that of Pebble included; 0: 8 MiB
-	Concurrency  int   // fetches at once from the PLC directory, and from hosts of did:web; 0: 8
 
 	Now        func() time.Time      // nil: time.Now
 	Logger     *slog.Logger          // nil: discard
@@ -55,17 +52,20 @@ type testHooks struct {
 	dial     dialFunc       // of the PLC directory; nil: a socket
 	webPort  string         // "": that of the URL
 	roots    *x509.CertPool // of hosts of did:web; nil: the system's
-	queue    int            // jobs that wait for each kind of worker; 0: maxQueue
 	finished func(did string)
+
+	entries     int // accounts in the cache on disk; 0: defaultEntries
+	concurrency int // workers of each kind; 0: defaultConcurrency
+	queue       int // jobs that wait for each kind of worker; 0: maxQueue
 }
 
 func (c Config) withDefaults() Config {
 	if c.Export == "" {
 		c.PLC = strings.TrimRight(cmp.Or(c.PLC, identity.DefaultPLCURL), "/")
 	}
-	c.Entries = cmp.Or(c.Entries, defaultEntries)
 	c.Bytes = cmp.Or(c.Bytes, defaultBytes)
-	c.Concurrency = cmp.Or(c.Concurrency, defaultConcurrency)
+	c.hooks.entries = cmp.Or(c.hooks.entries, defaultEntries)
+	c.hooks.concurrency = cmp.Or(c.hooks.concurrency, defaultConcurrency)
 	c.hooks.queue = cmp.Or(c.hooks.queue, maxQueue)
 	if c.FS == nil {
 		c.FS = vfs.Default
@@ -88,12 +88,8 @@ func (c Config) validate() error {
 		return errors.New("identity: field Dir: must be set")
 	case c.Export != "" && c.PLC != "":
 		return errors.New("identity: field Export: PLC is set, too")
-	case c.Entries < 2:
-		return fmt.Errorf("identity: field Entries: %d is less than 2", c.Entries)
 	case c.Bytes < minBytes:
 		return fmt.Errorf("identity: field Bytes: %d is less than %d", c.Bytes, minBytes)
-	case c.Concurrency < 1 || c.Concurrency > maxConcurrency:
-		return fmt.Errorf("identity: field Concurrency: %d is not 1 to %d", c.Concurrency, maxConcurrency)
 	case c.Export != "":
 		return nil
 	}

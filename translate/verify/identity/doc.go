@@ -19,8 +19,8 @@
 //
 // # What is bounded
 //
-//   - accounts on disk (Config.Entries) and memory (Config.Bytes);
-//   - fetches at once, Config.Concurrency of each kind, and accounts that wait, 4,096 of each kind;
+//   - accounts on disk (2,000,000) and memory (Config.Bytes);
+//   - fetches at once, eight of each kind, and accounts that wait, 4,096 of each kind;
 //     what does not fit is dropped, and counts as not known;
 //   - requests to the PLC directory: 100 a second, and none for a while after it has failed;
 //   - a fetch: ten seconds, 64 KiB, 16 KiB of headers, three redirects.

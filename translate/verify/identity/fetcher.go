@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/bluesky-social/indigo/atproto/atcrypto"
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
 )
 
@@ -58,7 +57,7 @@ type fetcher struct {
 	ready    chan struct{} // closed when the PLC directory can be asked: the export is read
 
 	cancel context.CancelFunc
-	group  errgroup.Group
+	wg     sync.WaitGroup // of the workers and prepare
 
 	mu    sync.Mutex
 	pause pause
@@ -76,10 +75,10 @@ func newFetcher(d *Directory, e *export) *fetcher {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	f.cancel = cancel
-	f.group.Go(func() error { return f.prepare(ctx, e) })
-	for range c.Concurrency {
-		f.group.Go(func() error { return f.workPLC(ctx) })
-		f.group.Go(func() error { return f.workWeb(ctx) })
+	f.wg.Go(func() { f.prepare(ctx, e) })
+	for range c.hooks.concurrency {
+		f.wg.Go(func() { f.workPLC(ctx) })
+		f.wg.Go(func() { f.workWeb(ctx) })
 	}
 	return f
 }
@@ -87,7 +86,7 @@ func newFetcher(d *Directory, e *export) *fetcher {
 // stop ends all work and waits for it.
 func (f *fetcher) stop() {
 	f.cancel()
-	_ = f.group.Wait() // no part of it returns an error
+	f.wg.Wait()
 	f.resolver.close()
 }
 
@@ -106,7 +105,7 @@ func (f *fetcher) queueOf(did string) chan<- *job {
 
 // prepare reads the export, if that has yet to be done. Until then jobs wait. If it cannot be read
 // they wait for ever.
-func (f *fetcher) prepare(ctx context.Context, e *export) error {
+func (f *fetcher) prepare(ctx context.Context, e *export) {
 	switch err := e.load(ctx, f.d.cache.store, f.d.cfg.source(e), f.d.cfg.Logger); {
 	case err == nil:
 		close(f.ready)
@@ -116,30 +115,29 @@ func (f *fetcher) prepare(ctx context.Context, e *export) error {
 		f.pause.failures++
 		f.d.cfg.Logger.Error("the PLC export cannot be used: no did:plc gets a key until a start with another --plc-export, or with --plc", "err", err)
 	}
-	return nil
 }
 
-func (f *fetcher) workWeb(ctx context.Context) error {
+func (f *fetcher) workWeb(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case j := <-f.web:
 			_ = f.do(ctx, j) // it is the account's
 		}
 	}
 }
 
-func (f *fetcher) workPLC(ctx context.Context) error {
+func (f *fetcher) workPLC(ctx context.Context) {
 	select {
 	case <-ctx.Done():
-		return nil
+		return
 	case <-f.ready:
 	}
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case j := <-f.plc:
 			if f.wait(ctx) {
 				f.observe(ctx, f.do(ctx, j))
@@ -177,12 +175,10 @@ func (f *fetcher) wait(ctx context.Context) bool {
 		if left <= 0 {
 			return f.limit.Wait(ctx) == nil
 		}
-		timer := time.NewTimer(left)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return false
-		case <-timer.C:
+		case <-time.After(left):
 		}
 	}
 }

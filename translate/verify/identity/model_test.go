@@ -33,7 +33,7 @@ const modelAccounts, modelEntries = 40, 16
 
 func (m *model) open(fs vfs.FS) {
 	m.t.Helper()
-	m.cfg = Config{Dir: "ids", FS: fs, Entries: modelEntries}.withDefaults()
+	m.cfg = Config{Dir: "ids", FS: fs, hooks: testHooks{entries: modelEntries}}.withDefaults()
 	s, err := openStore(&m.cfg, "test")
 	if err == nil {
 		err = s.setSource("test")
@@ -223,7 +223,7 @@ func TestChangedIsNeverUndone(t *testing.T) {
 	server := httptest.NewServer(plc)
 	defer server.Close()
 	var clock atomic.Int64 // seconds
-	d, err := Open(Config{FS: vfs.NewMem(), Dir: "ids", PLC: server.URL, Entries: 8, Concurrency: 4,
+	d, err := Open(Config{FS: vfs.NewMem(), Dir: "ids", PLC: server.URL, hooks: testHooks{entries: 8, concurrency: 4},
 		Now: func() time.Time { return time.Unix(1e9+clock.Add(1), 0) }})
 	if err != nil {
 		t.Fatal(err)

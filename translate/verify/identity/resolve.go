@@ -103,7 +103,7 @@ func plcClient(cfg *Config) http.Client {
 	t := transport(dial)
 	t.Proxy = http.ProxyFromEnvironment
 	t.ForceAttemptHTTP2 = true
-	t.MaxIdleConnsPerHost, t.MaxConnsPerHost = cfg.Concurrency, cfg.Concurrency
+	t.MaxIdleConnsPerHost, t.MaxConnsPerHost = cfg.hooks.concurrency, cfg.hooks.concurrency
 	return http.Client{Transport: &limiter{t}, CheckRedirect: func(req *http.Request, via []*http.Request) error {
 		if len(via) > maxRedirects || req.URL.Hostname() != via[0].URL.Hostname() {
 			return errRedirect

@@ -70,7 +70,7 @@ func openStore(cfg *Config, source string) (*store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open identity cache in %s: %w", cfg.Dir, err)
 	}
-	s := &store{db: db, half: cfg.Entries / 2}
+	s := &store{db: db, half: cfg.hooks.entries / 2}
 	if err := s.load(source); err != nil {
 		return nil, fmt.Errorf("open identity cache in %s: %w", cfg.Dir, errors.Join(err, db.Close()))
 	}
@@ -104,18 +104,14 @@ func (s *store) load(source string) error {
 // reset drops everything. The store then has no source.
 func (s *store) reset() error {
 	s.generation, s.count, s.older = s.generation+2, 0, 0
-	b := s.db.Pebble().NewBatch()
-	defer s.db.CloseBatch(b)
-	err := errors.Join(
-		b.DeleteRange([]byte{prefixEntry}, []byte{prefixEntry + 1}, nil),
-		b.DeleteRange([]byte{prefixExport}, []byte{prefixExport + 1}, nil),
-		b.Delete([]byte(metaSource), nil),
-		b.Set([]byte(metaFormat), []byte{storeVersion}, nil),
-		s.setGeneration(b))
-	if err != nil {
-		return err
-	}
-	return s.db.Commit(b, true)
+	return s.db.Update(true, func(b *pebble.Batch) error {
+		return errors.Join(
+			b.DeleteRange([]byte{prefixEntry}, []byte{prefixEntry + 1}, nil),
+			b.DeleteRange([]byte{prefixExport}, []byte{prefixExport + 1}, nil),
+			b.Delete([]byte(metaSource), nil),
+			b.Set([]byte(metaFormat), []byte{storeVersion}, nil),
+			s.setGeneration(b))
+	})
 }
 
 // hasSource says whether the store has a source, which is then the one it was opened with.
@@ -126,12 +122,7 @@ func (s *store) hasSource() (bool, error) {
 
 // setSource notes that what the store has is of a source.
 func (s *store) setSource(source string) error {
-	b := s.db.Pebble().NewBatch()
-	defer s.db.CloseBatch(b)
-	if err := b.Set([]byte(metaSource), []byte(source), nil); err != nil {
-		return err
-	}
-	return s.db.Commit(b, true)
+	return s.db.Update(true, func(b *pebble.Batch) error { return b.Set([]byte(metaSource), []byte(source), nil) })
 }
 
 // entryKey returns the key of an account, until the next call.
