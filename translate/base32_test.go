@@ -13,7 +13,7 @@ func TestBase32(t *testing.T) {
 	library := base32.StdEncoding.WithPadding(base32.NoPadding)
 	for n := range 41 {
 		b := bytes.Repeat([]byte{0xa5, 0xff, 0x01}, 14)[:n]
-		text := appendBase32([]byte("x"), b)[1:]
+		text := cidEncoding.AppendEncode([]byte("x"), b)[1:]
 		if want := strings.ToLower(library.EncodeToString(b)); string(text) != want {
 			t.Errorf("%x is %s, want %s", b, text, want)
 		}

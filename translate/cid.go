@@ -1,6 +1,9 @@
 package translate
 
-import "bytes"
+import (
+	"bytes"
+	"encoding/base32"
+)
 
 // The CID of a repository's block: version 1, a codec, and 32 bytes of SHA-256
 // (https://atproto.com/specs/data-model#link-and-cid-formats).
@@ -87,36 +90,16 @@ func appendCID(dst, cid []byte) []byte {
 	if len(cid) == cidV0Bytes && isCIDv0(cid) {
 		return appendBase58(dst, cid)
 	}
-	return appendBase32(append(dst, 'b'), cid)
+	return cidEncoding.AppendEncode(append(dst, 'b'), cid)
 }
 
 const base32Lower = "abcdefghijklmnopqrstuvwxyz234567"
 
-// appendBase32 appends b in lower-case base32 (RFC 4648) without padding.
-func appendBase32(dst, b []byte) []byte {
-	for len(b) >= 5 {
-		v := uint64(b[0])<<32 | uint64(b[1])<<24 | uint64(b[2])<<16 | uint64(b[3])<<8 | uint64(b[4])
-		dst = append(dst,
-			base32Lower[v>>35&31], base32Lower[v>>30&31], base32Lower[v>>25&31], base32Lower[v>>20&31],
-			base32Lower[v>>15&31], base32Lower[v>>10&31], base32Lower[v>>5&31], base32Lower[v&31])
-		b = b[5:]
-	}
-	if len(b) == 0 {
-		return dst
-	}
-	var v uint64
-	for _, c := range b {
-		v = v<<8 | uint64(c)
-	}
-	bits := 8 * len(b)
-	for ; bits >= 5; bits -= 5 {
-		dst = append(dst, base32Lower[v>>(bits-5)&31])
-	}
-	return append(dst, base32Lower[v<<(5-bits)&31])
-}
+// cidEncoding is lower-case base32 (RFC 4648) without padding.
+var cidEncoding = base32.NewEncoding(base32Lower).WithPadding(base32.NoPadding) //nolint:gochecknoglobals // a table
 
-// appendFromBase32 appends what appendBase32 would spell as s. It refuses every other spelling:
-// upper case, a superfluous character, bits left over.
+// appendFromBase32 appends what cidEncoding spells as s. It refuses every other spelling: upper case,
+// a superfluous character, bits left over. The library's decoder would allocate.
 func appendFromBase32(dst, s []byte) ([]byte, bool) {
 	if extra := len(s) % 8; extra == 1 || extra == 3 || extra == 6 {
 		return dst, false
