@@ -166,7 +166,10 @@ func (l *lookup) Run(ctx context.Context) error {
 	return err
 }
 
-func (l *lookup) Found(i int) bool { return l.wanted[i].found }
+func (l *lookup) Found(i int) bool {
+	w := &l.wanted[i]
+	return w.uriUID != 0 || !w.isURI && w.didUID != 0
+}
 
 func (l *lookup) Apply(i int) {
 	w := &l.wanted[i]

@@ -60,7 +60,7 @@ func (in *Interner) LookupStrings(ctx context.Context, strings []string, uids []
 		}
 		for j := range l.wanted {
 			w := &l.wanted[j]
-			if uids[at[j]] = w.uriUID; w.found && !w.isURI {
+			if uids[at[j]] = w.uriUID; !w.isURI && w.didUID != 0 {
 				uids[at[j]] = w.didUID
 				in.dids.put(hashKey(w.did), w.did, w.didUID)
 			}
@@ -87,7 +87,6 @@ type wanted struct {
 	isURI   bool
 	uriUID  uint64
 	key     []byte // forward key of the URI, once it can be made
-	found   bool
 }
 
 // setName makes w want the UID of a name.
@@ -146,7 +145,7 @@ func (l *lookup) readURIs(ctx context.Context, txn kv.Txn) (err error) {
 	for i := range l.wanted {
 		w := &l.wanted[i]
 		known := (w.did == nil || w.didUID != 0) && (w.coll == nil || w.collNum != 0)
-		w.found, w.uriUID = known && !w.isURI, 0
+		w.uriUID = 0
 		if known && w.isURI {
 			w.uri.auth, w.uri.coll = w.didUID, w.collNum
 			w.key = l.in.codec.appendKey(w.key[:0], &w.uri)
@@ -158,11 +157,9 @@ func (l *lookup) readURIs(ctx context.Context, txn kv.Txn) (err error) {
 		return err
 	}
 	for j, value := range values {
-		w := &l.wanted[at[j]]
-		if w.uriUID, err = l.in.codec.uidOrZero(value); err != nil {
+		if l.wanted[at[j]].uriUID, err = l.in.codec.uidOrZero(value); err != nil {
 			return err
 		}
-		w.found = w.uriUID != 0
 	}
 	return nil
 }
