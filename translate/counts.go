@@ -48,7 +48,7 @@ func (k FrameKind) String() string { return nameOf(frameKindNames[:], "frame_kin
 // EventKind distinguishes the events of a batch, for counting: a commit's by its operation.
 type EventKind uint8
 
-// The kinds of events.
+// The kinds of events: the operations, then the other kinds, each in their order.
 const (
 	EventCreate EventKind = iota
 	EventUpdate
@@ -182,19 +182,8 @@ type Counts struct {
 
 // counter returns the kind that Counts has the event under.
 func (e *Event) counter() EventKind {
-	switch e.Kind {
-	case KindIdentity:
-		return EventIdentity
-	case KindAccount:
-		return EventAccount
-	case KindSync:
-		return EventSync
+	if e.Kind == KindCommit {
+		return EventCreate + EventKind(e.Operation-OpCreate)
 	}
-	switch e.Operation {
-	case OpUpdate:
-		return EventUpdate
-	case OpDelete:
-		return EventDelete
-	}
-	return EventCreate
+	return EventIdentity + EventKind(e.Kind-KindIdentity)
 }
