@@ -79,8 +79,8 @@ func trouble(store *simkv.Store, rng *rand.Rand, stop <-chan struct{}) {
 
 // chaosLife runs one instance. Unless it is the last life, the instance dies in the middle.
 func chaosLife(t *testing.T, store kv.Store, rng *rand.Rand, mu *sync.Mutex, want map[string]uint64, workers, callers int, last bool) {
-	in, err := Open(ctx, Config{Store: store, Workers: workers, BatchStrings: 1 + rng.IntN(64), CacheBytes: 32 << 10, Seed: rng.Uint64(),
-		hooks: testHooks{timing: quickTiming()}})
+	in, err := Open(ctx, Config{Store: store, Workers: workers, CacheBytes: 32 << 10, Seed: rng.Uint64(),
+		hooks: testHooks{batchStrings: 1 + rng.IntN(64), timing: quickTiming()}})
 	if err != nil {
 		t.Error(err)
 		return
@@ -142,7 +142,7 @@ func TestCrashes(t *testing.T) {
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
-		in, err := Open(ctx, Config{Store: store, Workers: 1 + rng.IntN(8), BatchStrings: 1 + rng.IntN(50), CacheBytes: int64(rng.IntN(64 << 10))})
+		in, err := Open(ctx, Config{Store: store, Workers: 1 + rng.IntN(8), hooks: testHooks{batchStrings: 1 + rng.IntN(50)}, CacheBytes: int64(rng.IntN(64 << 10))})
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}

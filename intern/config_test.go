@@ -22,9 +22,6 @@ func TestConfig(t *testing.T) {
 		{"Workers", func(c *Config) { c.Workers = -1 }},
 		{"Workers", func(c *Config) { c.Workers = 4097 }},
 		{"", func(c *Config) { c.Workers = 4096 }},
-		{"BatchStrings", func(c *Config) { c.BatchStrings = -1 }},
-		{"BatchStrings", func(c *Config) { c.BatchStrings = 4097 }},
-		{"", func(c *Config) { c.BatchStrings = 4096 }},
 		{"NameBytes", func(c *Config) { c.NameBytes = -1 }},
 		{"", func(c *Config) { c.CacheBytes = -1 }},
 		{"Timeout", func(c *Config) { c.Timeout = -1 }},
@@ -41,8 +38,8 @@ func TestConfig(t *testing.T) {
 			t.Errorf("field %s: %v", tc.field, err)
 		}
 	}
-	got := Config{Store: simkv.New(simkv.Config{}), Workers: 1, BatchStrings: 2, CacheBytes: 3, Timeout: time.Millisecond, Seed: 4}.withDefaults()
-	if got.Workers != 1 || got.BatchStrings != 2 || got.CacheBytes != 3 || got.Timeout != time.Millisecond || got.Seed != 4 {
+	got := Config{Store: simkv.New(simkv.Config{}), Workers: 1, hooks: testHooks{batchStrings: 2}, CacheBytes: 3, Timeout: time.Millisecond, Seed: 4}.withDefaults()
+	if got.Workers != 1 || got.hooks.batchStrings != 2 || got.CacheBytes != 3 || got.Timeout != time.Millisecond || got.Seed != 4 {
 		t.Errorf("what was set became %+v", got)
 	}
 }

@@ -116,7 +116,7 @@ func TestFoundationChild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := openOn(t, store, Config{Workers: 8, BatchStrings: 64, CacheBytes: 64 << 10})
+	in := openOn(t, store, Config{Workers: 8, hooks: testHooks{batchStrings: 64}, CacheBytes: 64 << 10})
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	for caller := range 8 {
@@ -192,7 +192,7 @@ func TestFoundationOneStream(t *testing.T) {
 func TestFoundationLargeBatches(t *testing.T) {
 	cluster := fdbtest.Cluster(t)
 	store := fdbtest.Open(t, cluster, fdbtest.Directory(t, cluster))
-	in := openOn(t, store, Config{BatchStrings: 4096, Workers: 2})
+	in := openOn(t, store, Config{hooks: testHooks{batchStrings: 4096}, Workers: 2})
 	var strings []string
 	for i := range 4000 {
 		strings = append(strings, fmt.Sprintf("at://did:web:%d.example.com/a.b.c/%0480d", i%100, i))

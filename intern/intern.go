@@ -37,13 +37,12 @@ type Config struct {
 	// created with the same number, unless this is 0.
 	PrefixBits int
 
-	Workers      int           // transactions in flight; 0: 4
-	BatchStrings int           // most strings in one transaction; 0: 512
-	CacheBytes   int64         // for committed mappings; 0: 16 MiB; negative: no cache
-	NameBytes    int64         // for strings of UIDs that were looked up; 0: none is kept
-	Scope        Scope         // 0: ScopeAll
-	Timeout      time.Duration // of one attempt at a transaction; 0: 5 s
-	Seed         uint64        // of the choice of sequences; 0: random. For tests.
+	Workers    int           // transactions in flight; 0: 4
+	CacheBytes int64         // for committed mappings; 0: 16 MiB; negative: no cache
+	NameBytes  int64         // for strings of UIDs that were looked up; 0: none is kept
+	Scope      Scope         // 0: ScopeAll
+	Timeout    time.Duration // of one attempt at a transaction; 0: 5 s
+	Seed       uint64        // of the choice of sequences; 0: random. For tests.
 
 	// Alone says not to look for other Interners on a store that can be shared. They may be there:
 	// what all of them write stays right, but they repeat each other's work.
@@ -57,13 +56,13 @@ type Config struct {
 
 // testHooks changes what only tests may change. The zero value changes nothing.
 type testHooks struct {
-	timing share.Timing // of the instances of a shared store
+	timing       share.Timing // of the instances of a shared store
+	batchStrings int          // 0: the constant
 }
 
-// Limits of Config.
 const (
-	maxWorkers      = 4096
-	maxBatchStrings = 4096
+	maxWorkers   = 4096
+	batchStrings = 512 // most strings in one transaction
 )
 
 func (c Config) validate() error {
@@ -74,8 +73,6 @@ func (c Config) validate() error {
 		return fmt.Errorf("intern: field PrefixBits: %d is not %d to %d", c.PrefixBits, minPrefixBits, maxPrefixBits)
 	case c.Workers < 0 || c.Workers > maxWorkers:
 		return fmt.Errorf("intern: field Workers: %d is not 1 to %d", c.Workers, maxWorkers)
-	case c.BatchStrings < 0 || c.BatchStrings > maxBatchStrings:
-		return fmt.Errorf("intern: field BatchStrings: %d is not 1 to %d", c.BatchStrings, maxBatchStrings)
 	case c.NameBytes < 0:
 		return fmt.Errorf("intern: field NameBytes: %d is negative", c.NameBytes)
 	case c.Timeout < 0:
@@ -89,13 +86,13 @@ func (c Config) validate() error {
 // withDefaults returns c with its zeros filled.
 func (c Config) withDefaults() Config {
 	c.Workers = cmp.Or(c.Workers, 4)
-	c.BatchStrings = cmp.Or(c.BatchStrings, 512)
 	c.CacheBytes = cmp.Or(c.CacheBytes, 16<<20)
 	c.Timeout = cmp.Or(c.Timeout, 5*time.Second)
 	if limit := c.Store.Limits().Duration; limit > 0 {
 		c.Timeout = min(c.Timeout, limit*4/5) // well before the store gives up
 	}
 	c.Seed = cmp.Or(c.Seed, rand.Uint64())
+	c.hooks.batchStrings = cmp.Or(c.hooks.batchStrings, batchStrings)
 	c.hooks.timing = cmp.Or(c.hooks.timing, share.DefaultTiming())
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

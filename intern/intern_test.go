@@ -272,7 +272,7 @@ func TestOpen(t *testing.T) {
 		t.Errorf("other prefix bits: %v", err)
 	}
 	for _, bad := range []Config{{}, {Store: store, PrefixBits: 33}, {Store: store, PrefixBits: -1}, {Store: store, Workers: -1},
-		{Store: store, BatchStrings: 1 << 20}, {Store: store, Timeout: -1}, {Store: store, Scope: 7}} {
+		{Store: store, Timeout: -1}, {Store: store, Scope: 7}} {
 		if _, err := Open(ctx, bad); err == nil {
 			t.Errorf("%+v is accepted", bad)
 		}
@@ -463,7 +463,7 @@ func TestDamage(t *testing.T) {
 // TestConcurrentCallers has many callers with overlapping strings and a small cache.
 func TestConcurrentCallers(t *testing.T) {
 	store := simkv.New(simkv.Config{})
-	in := openOn(t, store, Config{CacheBytes: 4 * cacheSetBytes * 2, BatchStrings: 32})
+	in := openOn(t, store, Config{CacheBytes: 4 * cacheSetBytes * 2, hooks: testHooks{batchStrings: 32}})
 	seed := rand.Uint64()
 	var mu sync.Mutex
 	want := make(map[string]uint64)

@@ -39,7 +39,7 @@ func TestManyLookups(t *testing.T) {
 // TestLookupsInFullChunks: each UID of chunks of as many names as one takes is found, the first and
 // the last too.
 func TestLookupsInFullChunks(t *testing.T) {
-	in := openOn(t, simkv.New(simkv.Config{}), Config{Workers: 1, BatchStrings: 4 * maxChunkNames})
+	in := openOn(t, simkv.New(simkv.Config{}), Config{Workers: 1, hooks: testHooks{batchStrings: 4 * maxChunkNames}})
 	names := make([]string, 3*maxChunkNames+1)
 	for i := range names {
 		names[i] = fmt.Sprintf("did:web:%d.example", i)

@@ -19,7 +19,7 @@ type task struct {
 }
 
 // worker interns the strings whose DIDs' hashes fall to it, one transaction at a time. All tasks
-// that are waiting when it begins one share it, up to BatchStrings.
+// that are waiting when it begins one share it, up to batchStrings.
 type worker struct {
 	in    *Interner
 	queue chan task
@@ -57,7 +57,7 @@ func (w *worker) work(first task) {
 func (w *worker) gather(first task) {
 	w.batch = append(w.batch[:0], first)
 	w.items = append(w.items[:0], first.items...)
-	for len(w.items) < w.in.cfg.BatchStrings {
+	for len(w.items) < w.in.cfg.hooks.batchStrings {
 		select {
 		case t := <-w.queue:
 			w.batch = append(w.batch, t)
@@ -72,11 +72,11 @@ func (w *worker) gather(first task) {
 // any store's limit: each string is stored about twice.
 const maxItemBytes = 512 << 10
 
-// intern interns items in transactions of at most BatchStrings.
+// intern interns items in transactions of at most batchStrings.
 func (w *worker) intern(items []*item) error {
 	for len(items) > 0 {
 		n, size := 0, 0
-		for n < len(items) && n < w.in.cfg.BatchStrings && size < maxItemBytes {
+		for n < len(items) && n < w.in.cfg.hooks.batchStrings && size < maxItemBytes {
 			size += len(items[n].did) + len(items[n].coll) + len(items[n].text)
 			n++
 		}

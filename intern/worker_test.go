@@ -15,7 +15,7 @@ import (
 // asked for at once.
 func TestTransactionBytes(t *testing.T) {
 	store := &smallStore{Store: simkv.New(simkv.Config{}), writes: 1 << 30}
-	in := openOn(t, store, Config{Workers: 1, BatchStrings: maxBatchStrings})
+	in := openOn(t, store, Config{Workers: 1, hooks: testHooks{batchStrings: 4096}})
 	var long []string
 	for i := range 2 * maxItemBytes / 2000 {
 		long = append(long, fmt.Sprintf("did:web:%s%d", strings.Repeat("a", 2000), i))
