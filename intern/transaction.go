@@ -88,8 +88,8 @@ func (t *transaction) collect(items []*item) {
 	}
 }
 
-// place returns the place of key in a list of n. If it is the first of this key, it is the next one.
-// NSIDs differ from keys of DIDs.
+// place returns the place of key in a list of n keys. If the list lacks it, first is true and the
+// place is the next one. NSIDs differ from keys of DIDs.
 func (t *transaction) place(key []byte, n int) (at int32, first bool) {
 	at, there := t.index[alias(key)]
 	if !there {

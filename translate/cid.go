@@ -98,8 +98,8 @@ const base32Lower = "abcdefghijklmnopqrstuvwxyz234567"
 // cidEncoding is lower-case base32 (RFC 4648) without padding.
 var cidEncoding = base32.NewEncoding(base32Lower).WithPadding(base32.NoPadding) //nolint:gochecknoglobals // a table
 
-// appendFromBase32 appends what cidEncoding spells as s. It refuses every other spelling: upper case,
-// a superfluous character, bits left over. The library's decoder would allocate.
+// appendFromBase32 appends what cidEncoding spells as s. It refuses every other spelling: upper
+// case, a superfluous character, bits left over. The library's decoder would allocate.
 func appendFromBase32(dst, s []byte) ([]byte, bool) {
 	if extra := len(s) % 8; extra == 1 || extra == 3 || extra == 6 {
 		return dst, false
