@@ -24,7 +24,7 @@
 // event and gap, in the log's order, and with nothing that the log does not hold:
 //
 //   - of a create or update the references column: path, subject and authority of the record's
-//     references, in its order, cut to Hydrate's limits. What it had before is kept apart from what
+//     references, in its order, cut to Hydrate's limits. What an update had is kept apart from what
 //     it has: it is a result, not an input.
 //   - of each op the UIDs of DID and AT URI, operation and seq, from the index; the rev from the
 //     event's JSON;

@@ -153,6 +153,7 @@ func (s *Store) waitForRoom(ctx context.Context, bytes int64) error {
 type hydration struct {
 	codec    UIDCodec
 	overlay  *overlay
+	replaced bool   // creates must know what they replace, too: there are links or an observer
 	hydrated uint64 // number of the last hydrated batch
 	reached  state  // the state after that batch
 
@@ -183,9 +184,9 @@ type lastCommit struct {
 	accepted bool
 }
 
-func newHydration(codec UIDCodec, o *overlay, reached state, accountBytes int64) hydration {
+func newHydration(codec UIDCodec, o *overlay, reached state, accountBytes int64, replaced bool) hydration {
 	return hydration{
-		codec: codec, overlay: o, reached: reached,
+		codec: codec, overlay: o, reached: reached, replaced: replaced,
 		rows:     make(map[recordID][]byte),
 		accounts: newAccountCache(accountBytes),
 	}
@@ -219,7 +220,7 @@ func (h *hydration) gather(b *Batch) {
 		if !known {
 			h.missingAccounts = append(h.missingAccounts, missingAccount{c.Account, e})
 		}
-		if c.Operation > Delete {
+		if c.Operation > Delete || c.Operation == Create && !h.replaced {
 			continue
 		}
 		id := recordID{c.Account, c.Record}
@@ -351,12 +352,14 @@ func (h *hydration) record(c *Change, floor uint64) (found bool, err error) {
 	if ok {
 		old = entry.value
 	}
-	w.old = old
+	if h.replaced {
+		w.old = old
+	}
 	if old != nil {
 		arrival, refs, err := rowArrival(old)
 		if err == nil && arrival < floor {
 			w.below = !ok || entry.batch != h.pending.number
-		} else if err == nil {
+		} else if err == nil && c.Operation != Create {
 			found = true
 			c.Had, err = h.codec.appendReferences(nil, c.Account, refs)
 		}

@@ -116,7 +116,9 @@ func (a *modelAccount) status(inactive bool, timeUS int64) {
 }
 
 func (m *model) record(a *modelAccount, c *Change) {
-	c.Had = a.records[c.Record].References
+	if c.Operation != Create {
+		c.Had = a.records[c.Record].References
+	}
 	delete(a.records, c.Record)
 	if c.Operation != Delete {
 		m.arrival++
