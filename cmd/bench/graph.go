@@ -270,7 +270,7 @@ func graphViewers(ctx context.Context, g *graph.Graph, f follows) ([]uint64, err
 		}
 	}
 	if len(found) == 0 {
-		return nil, errors.New("no account has about a thousand follows: more accounts are needed")
+		return nil, errNoViewer
 	}
 	return found, nil
 }

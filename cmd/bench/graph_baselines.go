@@ -18,6 +18,8 @@ import (
 // graphViewer says whether an account serves as viewer in the baselines.
 func graphViewer(follows int) bool { return follows >= 900 && follows <= 1100 }
 
+var errNoViewer = errors.New("no account has about a thousand follows: more accounts are needed")
+
 // graphMaps measures Go maps of UIDs.
 func graphMaps(f follows, d time.Duration, out io.Writer) error {
 	follow, followers := map[uint64]map[uint64]struct{}{}, map[uint64]map[uint64]struct{}{}
@@ -43,7 +45,7 @@ func graphMaps(f follows, d time.Duration, out io.Writer) error {
 		return err
 	}
 	if len(viewers) == 0 {
-		return errors.New("no account has about a thousand follows: more accounts are needed")
+		return errNoViewer
 	}
 	fmt.Fprintf(out, "  Go maps: %s accounts, %s follows\n", grouped(f.accounts), grouped(edges))
 	if err := printResident(out, "of Go maps"); err != nil {
@@ -105,6 +107,9 @@ func graphRedis(ctx context.Context, f follows, d time.Duration, out io.Writer) 
 	})
 	if err = errors.Join(err, c.receive()); err != nil {
 		return err
+	}
+	if len(viewers) == 0 {
+		return errNoViewer
 	}
 	before, err := p.usage()
 	if err != nil {
