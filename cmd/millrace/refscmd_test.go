@@ -190,14 +190,6 @@ func TestReferencesCommands(t *testing.T) {
 	same("after the import of what was purged", others)
 	sound(false) // of what was imported the import counts
 
-	// So does one that is known as a subject only.
-	const subject = "did:web:subject.example.com"
-	follow := func(did, subject string) string {
-		return writeFile(t, out+".follow", `{"did":"`+did+`","collection":"app.bsky.graph.follow","rkey":"1","path":"subject","subject":"`+subject+`"}`)
-	}
-	run(exitOK, "imported 1 accounts", "import", "--as-of", asOf, follow("did:web:follower.example.com", subject))
-	run(exitOK, "purged "+subject+": 0 records", "purge", subject)
-	run(exitFailed, "the account was purged", "import", "--as-of", asOf, follow(subject, did))
 	if err := os.Rename(filepath.Join(dir, "refs"), filepath.Join(dir, "refs.moved")); err != nil {
 		t.Fatal(err)
 	}
@@ -240,29 +232,58 @@ func TestReferencesCommandUsage(t *testing.T) {
 	}
 }
 
+// TestPurgeOfASubject: an account that is known as a subject only is purged as others are.
+func TestPurgeOfASubject(t *testing.T) {
+	t.Parallel()
+	const follower, subject = "did:web:follower.example.com", "did:web:subject.example.com"
+	dir := oneEvent(t, newTestRelay(t))
+	asOf := time.Now().UTC().Format(time.RFC3339Nano)
+	follow := func(did, subject string) string {
+		return writeFile(t, filepath.Join(t.TempDir(), "follow"), `{"did":"`+did+`","collection":"app.bsky.graph.follow","rkey":"1","path":"subject","subject":"`+subject+`"}`)
+	}
+	for _, c := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"import", "--as-of", asOf, follow(follower, subject)}, exitOK, "imported 1 accounts"},
+		{[]string{"purge", subject}, exitOK, "purged " + subject + ": 0 records"},
+		{[]string{"import", "--as-of", asOf, follow(subject, follower)}, exitFailed, "the account was purged"},
+	} {
+		args := append([]string{"references", c.args[0], "--data-dir", dir}, c.args[1:]...)
+		if code, out := millrace(t, args...); code != c.code || !strings.Contains(out, c.says) {
+			t.Fatalf("%v: exit code %d, which should say %q:\n%s", args, code, c.says, out)
+		}
+	}
+}
+
+// oneEvent returns the data directory of a server with references that has stored one event.
+func oneEvent(t *testing.T, relay *testRelay) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	d := startDaemon(t, relay.url, dir, "--references", "on", "--memory", "256MiB")
+	relay.send <- identityFrame(t, 1).Data
+	waitFor(t, "an event", func() bool { return d.log.Progress().Seq == 1 })
+	if err := d.stop(); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
 // TestDeleteOfAnImportedRecord: the deletion of a record that was only imported says what it
 // pointed at.
 func TestDeleteOfAnImportedRecord(t *testing.T) {
 	t.Parallel()
 	const unknown, subject = "did:web:unknown.example.com", "at://did:web:example.com/a.b.c/1"
 	relay := newTestRelay(t)
-	dir := t.TempDir()
-	start := func() *testDaemon {
-		relay.left(t)
-		return startDaemon(t, relay.url, dir, "--references", "on", "--memory", "256MiB")
-	}
-	d := start()
-	relay.send <- identityFrame(t, 1).Data
-	waitFor(t, "an event", func() bool { return d.log.Progress().Seq == 1 })
-	if err := d.stop(); err != nil {
-		t.Fatal(err)
-	}
+	dir := oneEvent(t, relay)
 	car := writeFile(t, filepath.Join(t.TempDir(), "car"), string(repositoryOf(t, unknown, "a.b.c/1", cbor.Map{{Key: "uri", Value: subject}})))
 	asOf := time.Now().UTC().Format(time.RFC3339Nano)
 	if code, out := millrace(t, "references", "import", "--data-dir", dir, "--as-of", asOf, car); code != exitOK || !strings.Contains(out, "imported 1 accounts") {
 		t.Fatalf("import: exit code %d\n%s", code, out)
 	}
-	d = start()
+	relay.left(t)
+	d := startDaemon(t, relay.url, dir, "--references", "on", "--memory", "256MiB")
 	commit := lexutil.LexLink(cid.NewCidV1(cid.DagCBOR, multihash.Multihash(append([]byte{0x12, 32}, make([]byte, 32)...))))
 	relay.send <- frameOf(t, 2, "#commit", &comatproto.SyncSubscribeRepos_Commit{
 		Repo: unknown, Rev: "3k4duaz5vfs2c", Seq: 2, Time: "2026-11-20T00:00:00Z", Commit: commit, Blobs: []lexutil.LexLink{},

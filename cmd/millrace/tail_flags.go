@@ -97,7 +97,7 @@ func (c *tailConfig) register(fs *flag.FlagSet) {
 	fs.Var((*list)(&c.client.Options.Collections), "collections", "only these (`NSID`s or prefix.*, separated by commas, may be repeated); identity and account events still come,\nsee --kinds")
 	fs.Var((*list)(&c.client.Options.DIDs), "dids", "only these `DID`s (separated by commas, may be repeated)")
 	fs.Var(&c.kinds, "kinds", "only these kinds (`KIND`s): commit, identity, account, sync; left out: all, but sync only with --v2")
-	fs.Var((*list)(&c.client.Options.Subjects), "subjects", "only commits that point at one of these (`SUBJECT`s: DIDs or AT URIs), or, deletes and updates, pointed at it before; this and the\nnext two: a millrace with --references=on only")
+	fs.Var((*list)(&c.client.Options.Subjects), "subjects", "only commits that point at one of these (`SUBJECT`s: DIDs or AT URIs), or whose record did before; this and the\nnext two: a millrace with --references=on only")
 	fs.Var((*list)(&c.client.Options.SubjectDIDs), "subject-dids", "only commits that point at these `DID`s or at a record of theirs")
 	fs.Var((*list)(&c.client.Options.Sources), "sources", "only commits with a reference of one of these `SOURCE`s, such as app.bsky.feed.like:subject.uri")
 	fs.IntVar(&c.client.Options.MaxMessageBytes, "max-message-bytes", 0, "leave out events that are larger than so many `bytes` as sent; 0: no limit")

@@ -23,7 +23,7 @@ type Line struct {
 // LineReferences is what Table.Apply fills in.
 type LineReferences struct {
 	References []Reference `json:"references,omitempty"` // that the record of a create or update has
-	Had        []Reference `json:"had,omitempty"`        // that the record of an update or delete had
+	Had        []Reference `json:"had,omitempty"`        // that the record had before
 	Repeated   bool        `json:"repeated,omitempty"`   // the op came before, and changes nothing
 }
 
@@ -102,11 +102,9 @@ func (t *Table) account(did string) *tableAccount {
 	return a
 }
 
-// change changes a record and returns what it had, if the operation says that it was there.
+// change changes a record and returns what it had.
 func (a *tableAccount) change(operation, path string, references []Reference) (had []Reference) {
-	if operation != "create" {
-		had = a.records[path]
-	}
+	had = a.records[path]
 	if operation == "delete" {
 		delete(a.records, path)
 		return had

@@ -66,7 +66,7 @@ func TestTable(t *testing.T) {
 		{accountLine(13, "", late), LineReferences{}},
 		{commitLine(14, 0, "a9", "create", "k", x), LineReferences{References: refs(x)}},
 		{accountLine(15, "deleted", early), LineReferences{Repeated: true}},
-		{commitLine(16, 0, "b1", "create", "k", y), LineReferences{References: refs(y)}},
+		{commitLine(16, 0, "b1", "create", "k", y), LineReferences{References: refs(y), Had: refs(x)}},
 		{commitLine(17, 0, "b2", "delete", "k"), LineReferences{Had: refs(y)}},
 		{commitLine(18, 0, "b3", "create", "l"), LineReferences{}},
 	} {
@@ -202,7 +202,7 @@ type lineEvent struct {
 // record was last.
 func lookBack(lines []Line, events []lineEvent, n int) []Reference {
 	this := events[n]
-	if op := this.Commit.Operation; op != "update" && op != "delete" {
+	if this.Commit.Operation == "" {
 		return nil
 	}
 	for i := n - 1; i >= 0; i-- {

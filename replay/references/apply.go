@@ -11,8 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// Apply commits a batch that was hydrated, with the position that it reaches, and takes it out of
-// the overlay. Batches are applied in the order in which they were hydrated, each after the log has
+// Apply commits a batch that was hydrated, with the position that it reaches. Batches are applied in the order in which they were hydrated, each after the log has
 // committed its events. Until Flush a crash may take it back. Errors are the failure of the store,
 // or say that the order is wrong.
 func (s *Store) Apply(b *Batch) error {
@@ -44,7 +43,7 @@ func (s *Store) Apply(b *Batch) error {
 	s.commits.state.Store(&p.state)
 	s.commits.moved()
 	s.mu.Lock()
-	s.overlay.leave(p)
+	s.overlay.applied = append(s.overlay.applied, p)
 	s.mu.Unlock()
 	signal(s.room)
 	if p.sweeps {
@@ -125,6 +124,9 @@ func (s *Store) Begin(basis string, from Position) error {
 	if err := s.commitDurably(batch); err != nil {
 		return fmt.Errorf("begin a generation: %w", err)
 	}
+	s.mu.Lock()
+	s.overlay.makeRoom(0, 0) // all leave
+	s.mu.Unlock()
 	s.hydration.accounts.clear()
 	s.hydration.reached = next
 	s.commits.state.Store(&next)

@@ -69,7 +69,7 @@ type Change struct {
 
 	// What Hydrate fills in.
 
-	// Had is what the record had before a Delete or Update. The caller's.
+	// Had is what the record had before a Create, Update or Delete. The caller's.
 	Had []Reference
 	// Repeated: it comes again, from an epoch that started over. It changes nothing, and has
 	// neither Had nor Arrival.

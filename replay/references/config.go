@@ -34,7 +34,7 @@ type Config struct {
 	PrefixBits int
 
 	PebbleBytes  int64 // memtables and block cache; 0: 64 MiB
-	OverlayBytes int64 // changes that are hydrated and not applied; 0: 16 MiB
+	OverlayBytes int64 // the changes hydrated last; 0: 16 MiB
 	AccountBytes int64 // cached states of accounts; 0: 16 MiB
 	OpenFiles    int   // tables that are kept open; 0: 1,000
 

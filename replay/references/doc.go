@@ -24,7 +24,7 @@
 // event and gap, in the log's order, and with nothing that the log does not hold:
 //
 //   - of a create or update the references column: path, subject and authority of the record's
-//     references, in its order, cut to Hydrate's limits. What an update had is kept apart from what
+//     references, in its order, cut to Hydrate's limits. What it had before is kept apart from what
 //     it has: it is a result, not an input.
 //   - of each op the UIDs of DID and AT URI, operation and seq, from the index; the rev from the
 //     event's JSON;
@@ -36,11 +36,11 @@
 //
 // # Hydration
 //
-// The changes of a batch look into the overlay, then into the table, and enter the overlay. Their
-// entries leave it when the table's commit is visible. The look-ups of a batch are made before any
-// lock is held, several at a time. Values that the overlay had then are kept, since they may leave
-// it before they are used. A record whose UID was given meanwhile has no row, says Change.New. The
-// overlay has a limit: Hydrate waits at it until Apply has made room.
+// The changes of a batch look into the overlay, then into the table, and enter the overlay. It has
+// a limit. Batches that were applied stay until others need their room; when none is left, Hydrate
+// waits for Apply. The look-ups of a batch are made before any lock is held, several at a time. A
+// record whose UID was given meanwhile has no row, says Change.New, unless it was in a batch that
+// has left.
 // The newest states of accounts are in a cache of Hydrate's own. It forgets none that a batch uses
 // which is not in the table yet.
 //

@@ -19,10 +19,10 @@ const minParallel = 8
 
 // Hydrate fills in what the changes of b had and whether they are repeated, gives their arrival
 // numbers, and enters them into the overlay. It must be called in relay order, by one goroutine at
-// a time, and Apply must follow for each batch in the same order. It waits while the overlay is
-// full, until Apply has made room. So a caller that hydrates several batches before the first is
-// applied applies them in another goroutine. An error but ctx's leaves nothing in the overlay, or
-// is the failure of the store.
+// a time, and Apply must follow for each batch in the same order. While the overlay is full of
+// batches that are not applied, it waits for Apply. So a caller that hydrates several batches
+// before the first is applied applies them in another goroutine. An error but ctx's leaves nothing
+// in the overlay, or is the failure of the store.
 func (s *Store) Hydrate(ctx context.Context, b *Batch) error {
 	if err := s.check(b); err != nil {
 		return fmt.Errorf("hydrate references: %w", err)
@@ -118,12 +118,13 @@ func (s *Store) Hydrated() uint64 {
 	return s.hydration.hydrated
 }
 
-// waitForRoom returns when the overlay has room. A batch that is larger than the overlay may be
-// gets it when it is the only one.
+// waitForRoom returns when the overlay has room; applied batches make it. A batch that is larger
+// than the overlay may be gets it when it is the only one.
 func (s *Store) waitForRoom(ctx context.Context, bytes int64) error {
 	var begun time.Time
 	for {
 		s.mu.Lock()
+		s.overlay.makeRoom(bytes, s.cfg.OverlayBytes)
 		fits := s.overlay.bytes == 0 || s.overlay.bytes+bytes <= s.cfg.OverlayBytes
 		s.mu.Unlock()
 		if fits {
@@ -153,18 +154,17 @@ func (s *Store) waitForRoom(ctx context.Context, bytes int64) error {
 type hydration struct {
 	codec    UIDCodec
 	overlay  *overlay
-	replaced bool   // creates must know what they replace, too: there are links or an observer
 	hydrated uint64 // number of the last hydrated batch
 	reached  state  // the state after that batch
 
 	pending *pending
 	values  []byte // of pending
 
-	rows     map[recordID][]byte // that the overlay or the database had when it began; nil: absent
+	rows     map[recordID][]byte // of the database; nil: absent
 	accounts accountCache
 	entries  []*accountEntry // by change; of a gap nil
 
-	// Those that have to be read from the database, sorted.
+	// Those that have to be read from the database.
 	missingRows     []recordID
 	missingAccounts []missingAccount
 
@@ -184,9 +184,9 @@ type lastCommit struct {
 	accepted bool
 }
 
-func newHydration(codec UIDCodec, o *overlay, reached state, accountBytes int64, replaced bool) hydration {
+func newHydration(codec UIDCodec, o *overlay, reached state, accountBytes int64) hydration {
 	return hydration{
-		codec: codec, overlay: o, reached: reached, replaced: replaced,
+		codec: codec, overlay: o, reached: reached,
 		rows:     make(map[recordID][]byte),
 		accounts: newAccountCache(accountBytes),
 	}
@@ -202,8 +202,8 @@ func (h *hydration) begin(b *Batch) {
 	h.missingRows, h.missingAccounts = h.missingRows[:0], h.missingAccounts[:0]
 }
 
-// gather takes what the overlay has of what the changes need, and notes the rest. An entry may
-// leave the overlay before change is called; so it is kept here.
+// gather notes what the changes need and the overlay does not have. No batch leaves that before
+// they are entered.
 func (h *hydration) gather(b *Batch) {
 	o := h.overlay
 	// Batches after Since may have records that are new to this one: their UIDs were given
@@ -215,21 +215,17 @@ func (h *hydration) gather(b *Batch) {
 			h.entries = append(h.entries, nil)
 			continue
 		}
-		e, known := h.accounts.use(c.Account, h.pending.number, o.left)
+		e, known := h.accounts.use(c.Account, h.pending.number, o.lastApplied())
 		h.entries = append(h.entries, e)
 		if !known {
 			h.missingAccounts = append(h.missingAccounts, missingAccount{c.Account, e})
 		}
-		if c.Operation > Delete || c.Operation == Create && !h.replaced {
+		if c.Operation > Delete {
 			continue
 		}
 		id := recordID{c.Account, c.Record}
-		if _, ok := h.rows[id]; !ok {
-			e, known := o.records[id]
-			h.rows[id] = e.value
-			if !known && !(c.New && overlaid) {
-				h.missingRows = append(h.missingRows, id)
-			}
+		if _, ok := o.records[id]; !ok && !(c.New && overlaid) {
+			h.missingRows = append(h.missingRows, id)
 		}
 	}
 }
@@ -238,6 +234,7 @@ func (h *hydration) gather(b *Batch) {
 func (h *hydration) fetch(s *Store) error {
 	slices.SortFunc(h.missingAccounts, func(a, b missingAccount) int { return cmp.Compare(a.account, b.account) })
 	slices.SortFunc(h.missingRows, recordID.compare)
+	h.missingRows = slices.Compact(h.missingRows)
 	accounts := h.missingAccounts
 	rows := make([][]byte, len(h.missingRows))
 	n := len(accounts) + len(rows)
@@ -352,14 +349,12 @@ func (h *hydration) record(c *Change, floor uint64) (found bool, err error) {
 	if ok {
 		old = entry.value
 	}
-	if h.replaced {
-		w.old = old
-	}
+	w.old = old
 	if old != nil {
 		arrival, refs, err := rowArrival(old)
 		if err == nil && arrival < floor {
 			w.below = !ok || entry.batch != h.pending.number
-		} else if err == nil && c.Operation != Create {
+		} else if err == nil {
 			found = true
 			c.Had, err = h.codec.appendReferences(nil, c.Account, refs)
 		}

@@ -71,7 +71,7 @@ func (m *metrics) registerState(auto promauto.Factory, s *Store) {
 	add("position_seq", "The relay's seq that the store has reached.", func() float64 { return float64(s.Position().Seq) })
 	add("arrival", "The last arrival number: creates and updates so far.", func() float64 { return float64(s.commits.state.Load().arrival) })
 	add("generation", "The current generation; 0 before the first.", func() float64 { return float64(s.Generation().Number) })
-	add("overlay_bytes", "Memory charged for changes that are not applied yet.", func() float64 {
+	add("overlay_bytes", "Memory charged for the changes hydrated last, applied or not.", func() float64 {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return float64(s.overlay.bytes)

@@ -39,7 +39,7 @@ func TestMetrics(t *testing.T) {
 		"changes_total create": 3, "changes_total update": 1, "changes_total delete": 3,
 		"changes_total delete_account": 1, "changes_total deactivate": 1, "changes_total activate": 1, "arrival": 4,
 		"had_total found": 2, "had_total unknown": 1, "repeated_total": 1, "swept_rows_total": 1,
-		"position_seq": 24, "generation": 1, "apply_seconds": 2, "lookup_seconds": 7,
+		"position_seq": 24, "generation": 1, "apply_seconds": 2, "lookup_seconds": 8,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got\n%s", diff)

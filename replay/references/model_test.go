@@ -116,9 +116,7 @@ func (a *modelAccount) status(inactive bool, timeUS int64) {
 }
 
 func (m *model) record(a *modelAccount, c *Change) {
-	if c.Operation != Create {
-		c.Had = a.records[c.Record].References
-	}
+	c.Had = a.records[c.Record].References
 	delete(a.records, c.Record)
 	if c.Operation != Delete {
 		m.arrival++
@@ -350,6 +348,9 @@ func (w *modelWorld) apply() {
 	}
 	w.batches = w.batches[1:]
 	w.applied++
+	if w.rng.IntN(3) == 0 {
+		leaveOverlay(w.store, w.rng.Int64N(20_000))
+	}
 	if !w.log[w.applied-1].relays() { // it does not come again
 		w.flush()
 	}
@@ -559,6 +560,7 @@ func (w *modelWorld) end() {
 	if err != nil || !report.Sound() || report.Below > 0 || report.Sweeps > 0 || report.Rows != uint64(len(w.m.rows())) {
 		w.t.Fatalf("verify: %+v, %v", report, err)
 	}
+	leaveOverlay(w.store, 0)
 	w.store.mu.Lock()
 	defer w.store.mu.Unlock()
 	if o := &w.store.overlay; o.bytes != 0 || len(o.records) > 0 {

@@ -33,20 +33,13 @@ type observer struct {
 // Observe calls observe with what each Apply from now on changes of the edges between accounts of
 // some sources. The rows that it returns are those before; they must be closed. Rows below a floor
 // are gone when the floor is raised, so sweeps are not observed. observe is called in the lock of
-// the commits, must not call the store, and keeps nothing. Begin ends it, and so does another call,
-// of which the first is made while no batch is between Hydrate and Apply.
+// the commits, must not call the store, and keeps nothing. Begin ends it, and so does another call.
 func (s *Store) Observe(paths []uint32, observe func(*Observed)) (*Rows, error) {
 	s.commits.mu.Lock()
 	defer s.commits.mu.Unlock()
-	if !s.hydration.replaced && s.commits.applied != s.hydration.hydrated {
-		return nil, errors.New("observe references: a batch is hydrated and not applied")
-	}
 	rows, err := s.openRowsLocked(rangeRecord.start(), rangeRecord.end())
 	if err != nil {
 		return nil, fmt.Errorf("observe references: %w", err)
-	}
-	if !s.hydration.replaced { // else Hydrate may be reading it
-		s.hydration.replaced = true
 	}
 	s.commits.observer = &observer{paths: slices.Clone(paths), observe: observe}
 	return rows, nil

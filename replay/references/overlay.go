@@ -13,12 +13,14 @@ const (
 	referenceBytes = 24 // at most, encoded
 )
 
-// overlay is the records that were hydrated and are not in the database yet. The batches are
+// overlay is the records of the batches that were hydrated last. A batch stays after Apply while
+// there is room for it: records that were changed a moment ago need no look-up. The batches are
 // numbered in the order of Hydrate. Guarded by Store.mu.
 type overlay struct {
 	records map[recordID]recordEntry
 	bytes   int64
-	left    uint64 // number of the last batch that left for the database
+	applied []*pending // batches that the database has too; the next to leave is first
+	left    uint64     // number of the last batch that has left
 }
 
 // recordEntry is the newest state of a record.
@@ -27,7 +29,7 @@ type recordEntry struct {
 	value []byte // of the row; nil: it is deleted
 }
 
-// pending is a batch between Hydrate and Apply.
+// pending is what a hydrated batch writes.
 type pending struct {
 	number   uint64
 	records  []recordWrite
@@ -40,9 +42,7 @@ type pending struct {
 type recordWrite struct {
 	id    recordID
 	value []byte // nil: delete it
-
-	// With links or an observer, what it replaces.
-	old   []byte // nil: nothing
+	old   []byte // what it replaces; nil: nothing
 	below bool   // old is below the floor: the sweep deletes it, before Apply or later
 }
 
@@ -51,6 +51,19 @@ type accountWrite struct {
 	state   accountState
 	swept   bool // its floor was raised
 	purged  bool // its purged rev was raised
+}
+
+// lastApplied returns the number of the last batch that the database has.
+func (o *overlay) lastApplied() uint64 { return o.left + uint64(len(o.applied)) }
+
+// makeRoom lets applied batches leave until bytes fit below most, or none is left.
+func (o *overlay) makeRoom(bytes, most int64) {
+	for len(o.applied) > 0 && o.bytes+bytes > most {
+		p := o.applied[0]
+		o.applied[0] = nil
+		o.applied = o.applied[1:]
+		o.leave(p)
+	}
 }
 
 // leave removes what p wrote and no later batch replaced: the database has it.
@@ -85,8 +98,8 @@ func rowBytes(changes []Change) (bytes int) {
 }
 
 // accountCache has the newest states of accounts. Those used last are in young. When young is full
-// it becomes old. The accounts of the previous old are dropped, but for those that a batch in the
-// overlay uses. It belongs to the goroutine of Hydrate.
+// it becomes old. The accounts of the previous old are dropped, but for those that a batch before
+// Apply uses. It belongs to the goroutine of Hydrate.
 type accountCache struct {
 	young, old map[uint64]*accountEntry
 	most       int // of each
@@ -111,15 +124,15 @@ func newAccountCache(bytes int64) accountCache {
 }
 
 // use returns the entry of an account, for a batch. known is false if the entry is new, and its
-// state has to be read. left is the last batch that is in the database.
-func (c *accountCache) use(account, batch, left uint64) (e *accountEntry, known bool) {
+// state has to be read. applied is the last batch that the database has.
+func (c *accountCache) use(account, batch, applied uint64) (e *accountEntry, known bool) {
 	e, known = c.young[account]
 	if !known {
 		if e, known = c.old[account]; !known {
 			e = &accountEntry{}
 		}
 		if len(c.young) >= c.limit {
-			c.turn(left)
+			c.turn(applied)
 		}
 		c.young[account] = e
 	}
@@ -129,10 +142,10 @@ func (c *accountCache) use(account, batch, left uint64) (e *accountEntry, known 
 	return e, known
 }
 
-// turn makes the young entries old. It drops the old ones, but for those that a batch in the
-// overlay uses, which stay in young.
-func (c *accountCache) turn(left uint64) {
-	maps.DeleteFunc(c.old, func(_ uint64, e *accountEntry) bool { return e.batch <= left })
+// turn makes the young entries old. It drops the old ones, but for those that a batch before Apply
+// uses, which stay in young.
+func (c *accountCache) turn(applied uint64) {
+	maps.DeleteFunc(c.old, func(_ uint64, e *accountEntry) bool { return e.batch <= applied })
 	c.young, c.old = c.old, c.young
 	c.limit = len(c.young) + c.most
 }

@@ -68,12 +68,18 @@ func TestSync(t *testing.T) {
 }
 
 // TestNewRecords: no row is read of a record that is new to a batch. It is read if a batch after
-// Since has left the overlay, as that may have the record.
+// Since has left the overlay, as that may have the record. One that is applied stays while there is
+// room.
 func TestNewRecords(t *testing.T) {
 	for _, c := range []struct {
 		name                     string
 		hydrated, applied, reads int // batches since Since, and rows that are read
-	}{{"none since", 0, 0, 0}, {"one in flight", 1, 0, 0}, {"one applied", 1, 1, 2}, {"one of two applied", 2, 1, 2}, {"two in flight", 2, 0, 0}} {
+		most                     int64
+	}{
+		{"none since", 0, 0, 0, 0}, {"one in flight", 1, 0, 0, 0}, {"two in flight", 2, 0, 0, 0},
+		{"one applied", 1, 1, 0, 10_000}, {"one of two applied", 2, 1, 0, 10_000},
+		{"one has left", 1, 1, 2, 0}, {"one of two has left", 2, 1, 2, 0}, {"one of two applied has left", 2, 2, 2, 400},
+	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := openTest(t, Config{Links: LinksOn})
 			do(t, s, 1, like(1, 9, 1, 100))
@@ -82,7 +88,12 @@ func TestNewRecords(t *testing.T) {
 			for i := range c.hydrated {
 				batches = append(batches, hydrate(t, s, int64(10+10*i), like(1, 20+uint64(i), uint64(2+i), 101)))
 			}
-			apply(t, s, batches[:c.applied]...)
+			for _, b := range batches[:c.applied] {
+				if err := s.Apply(b); err != nil {
+					t.Fatal(err)
+				}
+			}
+			leaveOverlay(s, c.most)
 			before := lookUps(t, s)
 			gone, made := unlike(1, 20, 8), like(1, 30, 9, 102)
 			gone.Seq, made.Seq, gone.New, made.New = 90, 91, true, true

@@ -146,7 +146,7 @@ func (s *Store) load() error {
 	if err := s.loadLinks(); err != nil {
 		return err
 	}
-	s.hydration = newHydration(s.codec, &s.overlay, st, s.cfg.AccountBytes, s.commits.links.Load().on)
+	s.hydration = newHydration(s.codec, &s.overlay, st, s.cfg.AccountBytes)
 	return nil
 }
 

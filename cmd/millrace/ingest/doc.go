@@ -16,9 +16,9 @@
 //
 // Workers translate and seal. One goroutine takes the jobs in the relay's order and stamps them.
 // Several ask the resolvers for UIDs. With Config.References one takes the jobs in the relay's
-// order again, and fills in what deletes and updates had; without, there is no such stage. One
-// commits: sealed jobs that follow each other share one sync. What is in the log is then applied to
-// the reference store.
+// order again, and fills in what their records had; without, there is no such stage. One commits:
+// sealed jobs that follow each other share one sync. What is in the log is then applied to the
+// reference store.
 //
 // # Concurrency
 //

@@ -96,7 +96,7 @@ func (c *changes) reset(keepBytes int) {
 	c.events, c.refs, c.numbered = c.events[:0], c.refs[:0], c.numbered[:0]
 }
 
-// hydrate fills in what deletes and updates had, in the relay's order, and hands the jobs on.
+// hydrate fills in what records had before, in the relay's order, and hands the jobs on.
 func (p *Pipeline) hydrate(ctx context.Context) error {
 	profileAs(ctx, stageHydrate)
 	defer close(p.seals)

@@ -210,9 +210,7 @@ func (m *refModel) commit(c refCommit) {
 			e.Has = o.subjects
 		}
 		if !repeated {
-			if o.action != "create" {
-				e.Had = a.records[o.record]
-			}
+			e.Had = a.records[o.record]
 			delete(a.records, o.record)
 			if o.action != "delete" {
 				a.records[o.record] = o.subjects
@@ -445,7 +443,7 @@ func TestReferencesModel(t *testing.T) {
 	}
 }
 
-// TestReferencesInFlight: a delete has what its record had. The record was made in the same frame,
+// TestReferencesInFlight: an op has what its record had before. That was made in the same frame,
 // in the same block, or in one before that is not in the log yet. All are in flight.
 func TestReferencesInFlight(t *testing.T) {
 	const did = "did:web:a.example.com"
@@ -456,9 +454,9 @@ func TestReferencesInFlight(t *testing.T) {
 		commitFrame(t, 2, did, 102, []refOp{remove(2), create(3, "did:web:three")}),
 		commitFrame(t, 3, did, 103, []refOp{create(4, "did:web:four")}),
 		commitFrame(t, 4, did, 104, []refOp{remove(3), {"update", 4, []string{"did:web:five"}}}),
-		commitFrame(t, 5, did, 105, []refOp{remove(4), remove(9)}),
+		commitFrame(t, 5, did, 105, []refOp{remove(4), remove(9), create(2, "did:web:six"), create(2, "did:web:seven")}),
 	}
-	want := map[string][]string{"1-2": {"did:web:one"}, "2-0": {"did:web:two"}, "4-0": {"did:web:three"}, "4-1": {"did:web:four"}, "5-0": {"did:web:five"}}
+	want := map[string][]string{"1-2": {"did:web:one"}, "2-0": {"did:web:two"}, "4-0": {"did:web:three"}, "4-1": {"did:web:four"}, "5-0": {"did:web:five"}, "5-3": {"did:web:six"}}
 	for name, blockBytes := range map[string]int{"block a frame": 1, "one block": 1 << 20} {
 		t.Run(name, func(t *testing.T) {
 			dicts, err := dict.NewRegistry(dict.BuiltIn())
@@ -485,7 +483,7 @@ func TestReferencesInFlight(t *testing.T) {
 			l := newRefLog(log, names, 1000, func() error { <-allSealed; return nil })
 			sealed := 0
 			cfg := Config{Log: countSeals{l, func(events int) {
-				if sealed += events; sealed == 10 {
+				if sealed += events; sealed == 12 {
 					close(allSealed)
 				}
 			}}, References: store, InFlightBytes: 8 << 20, NewResolver: func() Resolver { return names }, hooks: testHooks{blockBytes: blockBytes}}
@@ -507,7 +505,7 @@ func TestReferencesInFlight(t *testing.T) {
 				}
 			}
 			if !maps.EqualFunc(had, want, slices.Equal) {
-				t.Errorf("deletes have %v, want %v", had, want)
+				t.Errorf("records had %v, want %v", had, want)
 			}
 		})
 	}

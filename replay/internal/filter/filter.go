@@ -23,8 +23,8 @@ type Config struct {
 	Collections []string
 	DIDs        []string // filter every kind of event; empty: all
 	// A commit passes if one of its references has a subject of Subjects or SubjectDIDs, and a
-	// source of Sources. References that the record had before an update or delete count too.
-	// Events of other kinds pass any of the three.
+	// source of Sources. References that the record had before the event count too. Events of
+	// other kinds pass any of the three.
 	Subjects []uint64 // UIDs of DIDs and AT URIs
 	// UIDs of DIDs. Each stands for the DID itself and all AT URIs with it as authority. If this
 	// and Subjects are nil, any subject passes. If they are empty and
