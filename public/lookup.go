@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"millrace/intern"
 	"millrace/public/internal/admission"
 )
@@ -65,15 +67,17 @@ type lookupAPI struct {
 	uids        UIDs // nil: interning is off
 	log         *slog.Logger
 	admission   *admission.Controller
-	bodyTimeout time.Duration // for the body of a request
-	lookups     chan struct{} // a token for each look-up under way
-	batches     chan struct{} // a token for each POST /uids, or large planSnapshot, under way
+	bodyTimeout time.Duration  // for the body of a request
+	lookups     chan struct{}  // a token for each look-up under way
+	batches     chan struct{}  // a token for each POST /uids, or large planSnapshot, under way
+	failures    rate.Sometimes // when a failure is logged
 }
 
 func newLookupAPI(cfg *Config, a *admission.Controller, bodyTimeout time.Duration) *lookupAPI {
 	return &lookupAPI{
 		uids: cfg.UIDs, log: cfg.Logger, admission: a, bodyTimeout: bodyTimeout,
 		lookups: make(chan struct{}, lookupsAtOnce), batches: make(chan struct{}, batchesAtOnce),
+		failures: rate.Sometimes{Interval: logEvery},
 	}
 }
 
@@ -132,7 +136,7 @@ func (a *lookupAPI) inTurn(client context.Context, f func(context.Context) error
 		return err
 	}
 	if client.Err() == nil { // else the client is gone
-		a.log.Warn("UID look-up failed", "err", err)
+		a.failures.Do(func() { a.log.Warn("UID look-up failed", "err", err) })
 	}
 	return errUIDStore
 }

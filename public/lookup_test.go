@@ -169,8 +169,19 @@ func TestUIDStoreOffOrDown(t *testing.T) {
 	if status, answer := ask(lookupServer(t, nil), "GET", "/uid?did="+lookupDID, ""); status != 404 || !strings.Contains(answer, "--intern=off") {
 		t.Errorf("off: %d %s", status, answer)
 	}
-	if status, answer := ask(lookupServer(t, downUIDs{}), "GET", "/uid?did="+lookupDID, ""); status != 503 || strings.Contains(answer, "down") {
-		t.Errorf("down: %d %s", status, answer)
+	var logged bytes.Buffer
+	src := eventLog{rangeOf: func() replay.Range { return replay.Range{} }}
+	s, err := newServer(Config{Dictionaries: newRegistry(t), UIDs: downUIDs{}, Logger: slog.New(slog.NewTextHandler(&logged, nil))}, src, defaultTiming())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if status, answer := ask(s.Handler(), "GET", "/uid?did="+lookupDID, ""); status != 503 || strings.Contains(answer, "down") {
+			t.Errorf("down: %d %s", status, answer)
+		}
+	}
+	if n := strings.Count(logged.String(), "look-up failed"); n != 1 {
+		t.Errorf("the operator is told %d times within a minute:\n%s", n, &logged)
 	}
 }
 

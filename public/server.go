@@ -120,7 +120,7 @@ func newServer(cfg Config, src eventLog, t timing) (*Server, error) {
 		assets:   sync.OnceValue(loadAssets),
 		sessions: sessions{subscribers: make(map[*subscriber]bool)},
 
-		readErrors: rate.Sometimes{Interval: readErrorEvery},
+		readErrors: rate.Sometimes{Interval: logEvery},
 	}
 	if err := s.status.day.load(cfg.DayFile); err != nil {
 		s.cfg.Logger.Warn("the day of samples cannot be read: the page's curves begin anew", "file", cfg.DayFile, "err", err)
@@ -284,8 +284,8 @@ func (s *Server) remove(sub *subscriber) {
 	s.drop(sub)
 }
 
-// readErrorEvery is how often at most a failure to read the log is logged: each replay meets it.
-const readErrorEvery = time.Minute
+// logEvery is how often at most a failure that each replay or look-up meets is logged.
+const logEvery = time.Minute
 
 // logReadError logs what the log said to a subscriber, unless that is of no interest to the
 // operator or was logged a moment ago. The metric counts all.

@@ -9,7 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"millrace/replay/internal/format"
+	"millrace/translate"
 )
 
 // changes compares what Changes gives from a random frame on with the model, and that each step
@@ -94,6 +97,27 @@ func TestChanges(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestLastChange: of a frame that the log has reached without events, the last change is before it.
+func TestLastChange(t *testing.T) {
+	clock := newTestClock()
+	a := &lines{t: t, l: mustOpen(t, testConfig(t, vfs.NewMem(), clock)), clock: clock}
+	check := func(frames map[int64]int64) {
+		t.Helper()
+		for seq, want := range frames {
+			if got := a.l.LastChange(EpochEnd{Epoch: 1, Seq: seq}); got != (EpochEnd{Epoch: 1, Seq: want}) {
+				t.Errorf("of frame %d: %v, want %d", seq, got, want)
+			}
+		}
+	}
+	a.append(a.block(1, 1, 9, format.Place{Seq: 5}))
+	check(map[int64]int64{4: 4, 5: 5, 6: 5, 9: 5, 10: 10})
+	b, stream := a.block(1, 20, 25), StreamOf(testRelay, 1)
+	b.gap = &Gap{From: translate.Position{Stream: stream, Seq: 9}, To: translate.Position{Stream: stream, Seq: 20}, TimeUS: a.stamp + 1}
+	a.stamp++
+	a.append(b)
+	check(map[int64]int64{9: 9, 20: 20, 21: 20, 25: 20, 26: 26})
 }
 
 // TestChangesEnds: an error of the caller's ends it, as does its context, and a closed log.

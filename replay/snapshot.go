@@ -237,6 +237,24 @@ func (l *Log) EpochOfStream(stream translate.Stream) (epoch uint32, ok bool) {
 	return l.snap.Load().streams.Epoch(stream)
 }
 
+// LastChange returns the last frame of the log, up to the given one, that has an event or ends a
+// gap; a store that has come there has all that the log has up to the given frame. If the log has
+// not reached that, or not by its last frames, it returns the given one.
+func (l *Log) LastChange(frame EpochEnd) EpochEnd {
+	s := l.snap.Load()
+	last := EpochEnd{Epoch: s.Newest.Epoch, Seq: s.Newest.Seq}
+	if n := len(s.gaps); n > 0 {
+		to := s.gaps[n-1].To
+		if epoch, ok := s.streams.Epoch(to.Stream); ok && last.Before(EpochEnd{Epoch: epoch, Seq: to.Seq}) {
+			last = EpochEnd{Epoch: epoch, Seq: to.Seq}
+		}
+	}
+	if reached := (EpochEnd{Epoch: s.Epoch, Seq: s.Seq}); reached.Before(frame) || !last.Before(frame) {
+		return frame
+	}
+	return last
+}
+
 // V2Seq returns the seq on Jetstream v2's wire of an event at a position of this log.
 func (l *Log) V2Seq(p translate.Position) int64 {
 	s := l.snap.Load()

@@ -87,6 +87,8 @@ func (w *world) StreamOfEpoch(epoch uint32) translate.Stream {
 	return translate.Stream(0xabc000 + epoch)
 }
 
+func (w *world) LastChange(frame references.Position) references.Position { return frame }
+
 func (w *world) EpochOfStream(s translate.Stream) (uint32, bool) {
 	return uint32(s) - 0xabc000, uint32(s)>>12 == 0xabc
 }

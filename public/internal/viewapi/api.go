@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 )
 
 const (
@@ -16,6 +17,8 @@ const (
 	RequestsAtOnce = 8
 	// requestTimeout is how long one may take, waiting for its turn included.
 	requestTimeout = 10 * time.Second
+	// logEvery is how often at most a failure of the UID store is logged: each request meets it.
+	logEvery = time.Minute
 )
 
 // Config is what New needs. All but Logger and Registerer must be set; New does not check that.
@@ -34,6 +37,8 @@ type API struct {
 	cfg     Config
 	metrics metrics
 	turns   chan struct{} // a token for each request that has a turn
+
+	failures rate.Sometimes // when a failure of the UID store is logged
 }
 
 // New makes an API. It starts nothing.
@@ -41,7 +46,8 @@ func New(cfg Config) *API {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &API{cfg: cfg, metrics: newMetrics(cfg.Kind, cfg.Registerer), turns: make(chan struct{}, RequestsAtOnce)}
+	return &API{cfg: cfg, metrics: newMetrics(cfg.Kind, cfg.Registerer), turns: make(chan struct{}, RequestsAtOnce),
+		failures: rate.Sometimes{Interval: logEvery}}
 }
 
 // Handle answers a request of an endpoint with the JSON that serve returns, or with its error.

@@ -12,16 +12,17 @@ import (
 	"millrace/translate"
 )
 
-// Log gives streams their numbers; *replay.Log is one.
+// Log is what an API needs of the log; *replay.Log is one.
 type Log interface {
 	StreamOfEpoch(epoch uint32) translate.Stream
 	EpochOfStream(stream translate.Stream) (epoch uint32, ok bool)
+	LastChange(frame references.Position) references.Position
 }
 
 // At is the position that a view must have reached before it answers.
 type At struct {
 	position *translate.Position // nil: wherever it is
-	frame    references.Position // of position, after Await
+	frame    references.Position // of position, or the last change before it; after Await
 	wait     time.Duration
 }
 
@@ -52,7 +53,8 @@ func (a *API) Await(ctx context.Context, at *At, wait func(context.Context, refe
 	if !ok {
 		return Invalid("at: the stream of %v is unknown to this server", at.position)
 	}
-	at.frame = references.Position{Epoch: epoch, Seq: at.position.Seq}
+	// A heartbeat's cursor may be after the last change, where views stay.
+	at.frame = a.cfg.Log.LastChange(references.Position{Epoch: epoch, Seq: at.position.Seq})
 	waiting, cancel := context.WithTimeout(ctx, at.wait)
 	defer cancel()
 	if err := wait(waiting, at.frame); err != nil && waiting.Err() == nil {

@@ -37,6 +37,8 @@ func (a *API) StoreFailure(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	a.cfg.Logger.Warn("UID look-up failed: the client was asked to try again", "err", err)
+	a.failures.Do(func() {
+		a.cfg.Logger.Warn("UID look-up failed: the client was asked to try again", "err", err)
+	})
 	return Unavailable("the UID store does not answer: try again in five seconds")
 }
