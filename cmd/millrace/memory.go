@@ -36,7 +36,7 @@ type memoryShares struct {
 
 	// with --references=on only
 	references int64 // Pebble of the reference store: memtables and block cache
-	overlay    int64 // changes on their way into it, and accounts
+	overlay    int64 // recent changes, and accounts
 
 	// with --verify only
 	chains int64 // Pebble of the states of accounts: memtables and block cache
@@ -147,7 +147,7 @@ func (s memoryShares) print(w io.Writer, total byteSize) {
 // printOptions says what the flags beside --memory change of s.
 func (s memoryShares) printOptions(w io.Writer, graph byteSize) {
 	r, v := s.withReferences(), s.withVerification()
-	fmt.Fprintf(w, "With --references=on %.0f MiB are the reference store's Pebble's, and %.0f MiB for changes on their way into it.\n"+
+	fmt.Fprintf(w, "With --references=on %.0f MiB are the reference store's Pebble's, and %.0f MiB for recent changes and accounts.\n"+
 		"The tail, the decoded blocks, the event log's Pebble and the UID store's each give a quarter of that.\n", inMiB(r.references), inMiB(r.overlay))
 	fmt.Fprintf(w, "With --links the reference store's Pebble has %.0f MiB; what it has more is of the event log's Pebble.\n", inMiB(r.withLinks().references))
 	fmt.Fprintf(w, "With --graph the process takes up to --graph-memory %s more, some 7 bytes a follow.\n", graph)
