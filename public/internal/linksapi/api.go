@@ -81,6 +81,9 @@ func (a *API) serve(h http.Header, r *http.Request, e *endpoint) ([]byte, error)
 	p := &params{viewapi.NewParams(r.URL.RawQuery)}
 	q := e.parse(p)
 	q.at = p.At()
+	if q.cursor.after != (links.OthersCursor{}) && q.cursor.since != a.cfg.Links.Since() {
+		p.Fail("cursor: another server made it, or the links were begun anew since: begin again without a cursor")
+	}
 	if err := p.Err(); err != nil {
 		return nil, err
 	}

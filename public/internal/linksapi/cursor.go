@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 
 	"millrace/replay/links"
+	"millrace/replay/references"
 )
 
 // kind is what a cursor counts. A cursor of one kind is none of another.
@@ -17,16 +18,22 @@ const (
 	ofItems   kind = 'm'
 )
 
-// cursor says where a page begins. The zero cursor is the beginning of a list.
-type cursor = links.OthersCursor
+// cursor says where a page begins: after a link of the links that begin at since.
+type cursor struct {
+	since references.Position
+	after links.OthersCursor // zero: the beginning of a list
+}
 
 // encodeCursor returns c as clients have it, opaque to them; nil for the end of a list.
 func encodeCursor(c cursor, k kind) *string {
-	if c == (cursor{}) {
+	if c.after == (links.OthersCursor{}) {
 		return nil
 	}
-	b := binary.AppendUvarint([]byte{byte(k)}, c.Arrival)
-	s := base64.RawURLEncoding.EncodeToString(binary.AppendUvarint(b, uint64(c.Index)))
+	b := []byte{byte(k)}
+	for _, n := range []uint64{uint64(c.since.Epoch), uint64(c.since.Seq), c.after.Arrival, uint64(c.after.Index)} {
+		b = binary.AppendUvarint(b, n)
+	}
+	s := base64.RawURLEncoding.EncodeToString(b)
 	return &s
 }
 
@@ -36,10 +43,15 @@ func parseCursor(s string, k kind) (c cursor, ok bool) {
 	if err != nil || len(b) == 0 {
 		return c, false
 	}
-	arrival, n := binary.Uvarint(b[1:])
-	index, _ := binary.Uvarint(b[1+max(n, 0):])
-	c = cursor{Arrival: arrival, Index: uint32(index)}
-	// An index that was cut off here differs in the comparison.
+	b = b[1:]
+	next := func() uint64 {
+		v, n := binary.Uvarint(b)
+		b = b[max(n, 0):]
+		return v
+	}
+	// What was cut off here differs in the comparison.
+	c.since = references.Position{Epoch: uint32(next()), Seq: int64(next())}
+	c.after = links.OthersCursor{Arrival: next(), Index: uint32(next())}
 	again := encodeCursor(c, k)
 	return c, again != nil && *again == s
 }

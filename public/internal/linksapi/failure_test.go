@@ -9,6 +9,7 @@ import (
 
 	"millrace/public/internal/viewapi/viewapitest"
 	"millrace/replay/links"
+	"millrace/replay/references"
 )
 
 // broken is a world of which a part fails after a request's own names were found. What fails gives
@@ -142,7 +143,9 @@ func TestFailures(t *testing.T) {
 
 // TestCursors: a cursor has one spelling, of one kind, and is not the beginning.
 func TestCursors(t *testing.T) {
-	for _, c := range []cursor{{Arrival: 1}, {Arrival: 1 << 63}, {Index: 1}, {Arrival: 300, Index: 1<<32 - 1}} {
+	since := references.Position{Epoch: 1, Seq: 2}
+	for _, after := range []links.OthersCursor{{Arrival: 1}, {Arrival: 1 << 63}, {Index: 1}, {Arrival: 300, Index: 1<<32 - 1}} {
+		c := cursor{since, after}
 		s := encodeCursor(c, ofItems)
 		if got, ok := parseCursor(*s, ofItems); !ok || got != c {
 			t.Errorf("%+v: %s, read as %+v, %t", c, *s, got, ok)
@@ -152,26 +155,28 @@ func TestCursors(t *testing.T) {
 		}
 	}
 	for s, what := range map[string]string{
-		"":                     "nothing",
-		"cg":                   "a kind alone",
-		"cgI":                  "no index, and half a byte",
-		"cgIB!":                "another alphabet",
-		"cgAA":                 "the beginning",
-		"cgIAAA":               "one that goes on",
-		"coIAAA":               "a long spelling",
-		"cgKAgICAEA":           "an index of 33 bits",
-		"cv////////////8BAA":   "standard base64",
-		"cv___________38A":     "an arrival of 70 bits",
-		"cgL___________8B":     "an index of 64 bits",
-		"cgIA=":                "padding",
-		"cgIB\n":               "a line break",
-		"cgIAcgIAcgIAcgIAcgIA": "several",
+		"":                    "nothing",
+		"cg":                  "a kind alone",
+		"cgEC":                "no place",
+		"cgECAg":              "no index",
+		"cgECAg!":             "another alphabet",
+		"cgECAAA":             "the beginning",
+		"cgECAgAA":            "one that goes on",
+		"cgECggAA":            "a long spelling",
+		"cgECAoCAgIAQ":        "an index of 33 bits",
+		"coCAgIAQAgIA":        "an epoch of 33 bits",
+		"cgEC____________fwA": "an arrival of 70 bits",
+		"cgEC////////////AQA": "standard base64",
+		"cgECAv___________wE": "an index of 64 bits",
+		"cgECAgA=":            "padding",
+		"cgECAgE\n":           "a line break",
+		"cgECAgByAQICAA":      "several",
 	} {
 		if c, ok := parseCursor(s, ofRecords); ok {
 			t.Errorf("%s, %q: read as %+v", what, s, c)
 		}
 	}
-	if s := encodeCursor(cursor{}, ofItems); s != nil {
+	if s := encodeCursor(cursor{since: since}, ofItems); s != nil {
 		t.Errorf("the beginning: %q", *s)
 	}
 }

@@ -20,13 +20,18 @@ type request struct {
 // unknown says whether nothing can answer r: a name of it is in no record.
 func (r *request) unknown() bool { return r.set.Subject == 0 || r.set.Path == 0 }
 
+// cursor returns the cursor of the page after a link; nil if there is none.
+func (r *request) cursor(after links.OthersCursor, k kind) *string {
+	return encodeCursor(cursor{r.api.cfg.Links.Since(), after}, k)
+}
+
 func (r *request) page() links.Page {
-	return links.Page{Accounts: r.dids, Cursor: r.query.cursor.Arrival, Limit: r.query.limit, Reverse: r.query.reverse}
+	return links.Page{Accounts: r.dids, Cursor: r.query.cursor.after.Arrival, Limit: r.query.limit, Reverse: r.query.reverse}
 }
 
 func (r *request) othersQuery() links.OthersQuery {
 	return links.OthersQuery{
-		Set: r.set, OtherPath: r.other, Accounts: r.dids, Others: r.others, Cursor: r.query.cursor, Limit: r.query.limit,
+		Set: r.set, OtherPath: r.other, Accounts: r.dids, Others: r.others, Cursor: r.query.cursor.after, Limit: r.query.limit,
 	}
 }
 
@@ -39,7 +44,7 @@ func answerRecords(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer.Total, answer.Cursor = found.Total, encodeCursor(cursor{Arrival: found.Next}, ofRecords)
+	answer.Total, answer.Cursor = found.Total, r.cursor(links.OthersCursor{Arrival: found.Next}, ofRecords)
 	answer.Records, err = r.records(found.Links)
 	return answer, err
 }
@@ -61,7 +66,7 @@ func answerDIDs(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer.Total, answer.Cursor = found.Total, encodeCursor(cursor{Arrival: found.Next}, ofDIDs)
+	answer.Total, answer.Cursor = found.Total, r.cursor(links.OthersCursor{Arrival: found.Next}, ofDIDs)
 	answer.DIDs, err = r.api.Names(r.ctx, found.Accounts)
 	return answer, err
 }
@@ -75,7 +80,7 @@ func answerOtherCounts(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer.Cursor = encodeCursor(found.Next, ofCounts)
+	answer.Cursor = r.cursor(found.Next, ofCounts)
 	uids := make([]uint64, len(found.Counts))
 	for i := range found.Counts {
 		uids[i] = found.Counts[i].Subject
@@ -96,7 +101,7 @@ func answerItems(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer.Cursor = encodeCursor(found.Next, ofItems)
+	answer.Cursor = r.cursor(found.Next, ofItems)
 	uids := make([]uint64, 0, 2*len(found.Items))
 	for i := range found.Items {
 		uids = append(uids, found.Items[i].Record, found.Items[i].Subject)
