@@ -15,8 +15,8 @@
 //
 // A transaction that fails is begun anew and reads again what is there, which after an unknown
 // outcome may be its own writes. A worker stays with its randomly chosen sequence until that is
-// exhausted, or until the counter is not what the worker left there. Then someone else uses it, and
-// the worker draws another.
+// exhausted, or until the counter is not what the worker left there. Then another worker uses it,
+// and this one draws another.
 //
 // A call of few strings that finds no transaction in flight does not go to the workers. Its caller
 // interns all of them in one transaction. Until that ends the workers begin none (direct.go). So a
@@ -28,8 +28,9 @@
 //
 // Results and caches come only after a commit, so every UID that leaves the package is durable.
 //
-// Who waits for the UID of a string, a filter say, registers it with Await. Resolve looks into the
-// registry between commit and return, so that the UID is known there before an event has it.
+// A caller that waits for the UID of a string, a filter say, registers it with Await. Resolve looks
+// into the registry between commit and return, so that the UID is known there before an event has
+// it.
 //
 // # Several Interners on one store
 //

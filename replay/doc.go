@@ -23,8 +23,8 @@
 // is beyond snapshot.beforeTail, the block is in the tail. Else it is in Pebble, found by a seek or
 // by what the block before it remembers. Its index, or for a reader that wants neither certain DIDs
 // nor UIDs its slim index, comes through the cache. Its frames come from Pebble's to the chunk
-// (extract.go). Each snapshot has a channel that is closed when the next one replaces it. Who waits
-// takes it before looking at readers. What came in between has closed it, so no wake-up is lost.
+// (extract.go). Each snapshot has a channel that is closed when the next one replaces it. A waiter
+// takes it before it looks at readers. What came in between has closed it, so no wake-up is lost.
 //
 // A trim publishes its floor before it deletes. A reader that has opened an iterator, or finds a
 // part missing, then reads the floor again. While the floor is below its place, all that it needs

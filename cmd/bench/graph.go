@@ -54,7 +54,7 @@ func (f follows) each(do func(actor uint64, subjects []uint64) error) error {
 func graphUID(n uint64) uint64 { return (n + 1) * 0x9e3779b97f4a7c15 >> 1 }
 
 func runGraph(ctx context.Context, args []string, out io.Writer) error {
-	flags := flag.NewFlagSet("graph", flag.ContinueOnError)
+	flags := flag.NewFlagSet("bench graph", flag.ContinueOnError)
 	accounts := flags.Int("accounts", 5_500_000, "accounts")
 	mean := flags.Float64("mean", 30.8, "follows of an account")
 	part := flags.Int("part", 10, "the baselines have one account of so many")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -66,8 +67,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 
 // runAll measures every subject, each with the machine to itself.
 func runAll(ctx context.Context, args []string, out io.Writer) error {
-	if len(args) > 0 {
-		return fmt.Errorf("unexpected argument %q", args[0])
+	fs := flag.NewFlagSet("bench all", flag.ContinueOnError)
+	if err := cmp.Or(fs.Parse(args), checkParts(fs, "")); err != nil {
+		return err
 	}
 	for _, subject := range [][]string{
 		{"ingest", "-only", "full,jetstream,quiet"},

@@ -88,7 +88,7 @@ func TestDemo(t *testing.T) {
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, os.Interrupt)
 	defer signal.Stop(caught)
-	d := startDemo(t, filepath.Dir(bin["millrace"]), "LISTEN=:0", "RATE=2000")
+	d := startDemo(t, filepath.Dir(bin["millrace"]), "LISTEN=:0")
 	link, err := firstLine(d.stdout, "  http://localhost:")
 	if err != nil {
 		_ = d.cmd.Wait()

@@ -53,7 +53,7 @@ type diskFree struct {
 
 func newDiskGauge(reg prometheus.Registerer) prometheus.Gauge {
 	return promauto.With(reg).NewGauge(prometheus.GaugeOpts{
-		Name: "millrace_disk_free_bytes", Help: "Free disk where the log, the UID store and the reference store are; of several disks the least.",
+		Name: "millrace_disk_free_bytes", Help: "Free disk where the stores are; of several disks the least.",
 	})
 }
 

@@ -50,7 +50,7 @@ func (c *command) usageLine() string {
 func (c *command) printManual(w io.Writer) {
 	fmt.Fprintf(w, "%s: %s\n\n  %s\n", c.name, c.summary, c.usageLine())
 	if c.about != "" {
-		fmt.Fprintf(w, "\n%s\n", strings.TrimSpace(c.about))
+		fmt.Fprintf(w, "\n%s\n", strings.Trim(c.about, "\n"))
 	}
 	if c.subs != nil {
 		fmt.Fprintln(w)

@@ -150,7 +150,7 @@ func (s memoryShares) printOptions(w io.Writer, graph byteSize) {
 	fmt.Fprintf(w, "With --references=on %.0f MiB are the reference store's Pebble's, and %.0f MiB for recent changes and accounts.\n"+
 		"The tail, the decoded blocks, the event log's Pebble and the UID store's each give a quarter of that.\n", inMiB(r.references), inMiB(r.overlay))
 	fmt.Fprintf(w, "With --links the reference store's Pebble has %.0f MiB; what it has more is of the event log's Pebble.\n", inMiB(r.withLinks().references))
-	fmt.Fprintf(w, "With --graph the process takes up to --graph-memory %s more, some 7 bytes a follow.\n", graph)
+	fmt.Fprintf(w, "With --graph the process takes up to --graph-memory %s more, some 6 bytes a follow.\n", graph)
 	fmt.Fprintf(w, "With --verify %.0f MiB are for the keys of accounts, and as many for their last commits.\n"+
 		"The UID store's Pebble gives the one, its hot strings the other.\n", inMiB(v.keys))
 }

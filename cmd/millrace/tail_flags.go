@@ -34,7 +34,7 @@ go by: what comes twice after a break is dropped, but what it loses is lost.)
   millrace tail --url wss://jetstream2.us-east.bsky.network            somebody else's server
   millrace tail --url wss://a.example --url wss://b.example            two instances behind one relay
 
-Output is a line of JSON for each event, byte for byte what a subscriber gets; on a terminal a line to read, unless
+Output is a line of JSON for each event, byte for byte what a subscriber gets; on a terminal a readable line, unless
 --json is given. Colours are left out if NO_COLOR is set. While old events are read and standard error is a
 terminal, a line there says how far that is.
 

@@ -11,9 +11,10 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// Apply commits a batch that was hydrated, with the position that it reaches. Batches are applied in the order in which they were hydrated, each after the log has
-// committed its events. Until Flush a crash may take it back. Errors are the failure of the store,
-// or say that the order is wrong.
+// Apply commits a batch that was hydrated, with the position that it reaches. Batches are applied
+// in the order in which they were hydrated, each after the log has committed its events. Until
+// Flush a crash may take it back. Errors are the failure of the store, or say that the order is
+// wrong.
 func (s *Store) Apply(b *Batch) error {
 	p := b.pending
 	if p == nil {

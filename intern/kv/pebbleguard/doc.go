@@ -1,6 +1,7 @@
 // Package pebbleguard opens Pebble databases and gives their failures one end. All embedded stores
 // use it: the UID store (intern/kv/pebblekv), the event log (replay/internal/pebblestore), the
-// reference store (replay/references) and the identity cache (translate/verify/identity).
+// reference store (replay/references), the chains (replay/chain) and the identity cache
+// (translate/verify/identity).
 //
 // # Open
 //

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// Chunks bounds the bytes of the chunks that are in memory for subscribers that catch up. Who asks
-// first gets first. Its methods are safe for concurrent use.
+// Chunks bounds the bytes of the chunks that are in memory for subscribers that catch up. They are
+// served in the order in which they ask. Its methods are safe for concurrent use.
 type Chunks struct {
 	mu      sync.Mutex
 	free    int64 // below 0 after Add
