@@ -47,6 +47,9 @@ type Config struct {
 	// References says that what is appended from now on has its references, if it has any. The log
 	// notes since when that is so. See Log.References.
 	References bool
+	// Collections names those of the events that are appended; "": all. Where it changes, the
+	// references begin again: the log lacks what became of records of other collections.
+	Collections string
 
 	// The log's shares of the memory budget, in bytes; 0: a default for small machines. What one
 	// Append commits should be well below an eighth of PebbleBytes.

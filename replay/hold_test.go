@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"millrace/replay/internal/format"
@@ -52,15 +53,20 @@ func TestHold(t *testing.T) {
 }
 
 // TestReferencesBegin: the log knows since when it has references, over restarts, until it is
-// opened without them; a look at it does not change that.
+// opened without them, or for other collections; a look at it does not change that. What an older
+// version noted stays.
 func TestReferencesBegin(t *testing.T) {
 	clock := newTestClock()
 	cfg := testConfig(t, vfs.NewMem(), clock)
 	for i, step := range []struct {
 		on    bool
+		of    string
 		since int64 // seq; -1: off
-	}{{false, -1}, {true, 1}, {true, 1}, {false, -1}, {true, 4}, {true, 4}} {
-		cfg.References = step.on
+	}{{false, "", -1}, {true, "", 1}, {true, "", 1}, {false, "", -1}, {true, "", 4}, {true, "a", 5}, {true, "a", 5}, {true, "", 7}, {true, "a", 7}} {
+		if i == 8 {
+			forgetCollections(t, cfg)
+		}
+		cfg.References, cfg.Collections = step.on, step.of
 		a := &lines{t: t, l: mustOpen(t, cfg), clock: clock}
 		check := func(what string, l *Log) {
 			t.Helper()
@@ -84,14 +90,23 @@ func TestReferencesBegin(t *testing.T) {
 		check("read only", l)
 		_ = l.Close()
 	}
-	cfg.References = true
 	a := &lines{t: t, l: mustOpen(t, cfg), clock: clock}
 	if err := a.l.TrimTo(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
-	if after, ok := a.l.References(); !ok || after != (EpochEnd{Epoch: 1, Seq: 6}) {
+	if after, ok := a.l.References(); !ok || after != (EpochEnd{Epoch: 1, Seq: 9}) {
 		t.Errorf("after a trim of all: %v, %t", after, ok)
 	}
+}
+
+// forgetCollections makes the log that of a version that does not note its collections.
+func forgetCollections(t *testing.T, cfg Config) {
+	t.Helper()
+	l := mustOpen(t, cfg)
+	if err := l.store.Pebble().Delete(format.MetaKey(format.MetaCollections), pebble.Sync); err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
 }
 
 // TestReferencesOfANewLog: before a log that began with references and was not trimmed there was

@@ -277,19 +277,32 @@ func (o *opener) references() error {
 	if err != nil {
 		return err
 	}
-	s := o.snap
-	switch on := o.cfg.References; {
-	case ok && (on || o.cfg.ReadOnly):
-		s.references = &since
-	case ok:
-		return o.batch.Delete(format.MetaKey(format.MetaReferences), nil)
-	case on && !o.cfg.ReadOnly:
-		since := format.Point{TimeUS: s.TimeUS, Place: format.Place{Epoch: s.Epoch, Seq: s.Seq, Op: math.MaxUint32}}
-		s.references = &since
-		return errors.Join(s.raiseVersion(o.batch, format.VersionReferences), logstore.PutMeta(o.batch, format.MetaReferences, format.AppendReferencesBegin(nil, since)))
+	of, known, err := logstore.Meta(o.store, format.MetaCollections, text)
+	if err != nil {
+		return err
 	}
-	return nil
+	s := o.snap
+	// An older log does not say of which collections it is.
+	if ok && (o.cfg.ReadOnly || o.cfg.References && (!known || of == o.cfg.Collections)) {
+		s.references = &since
+	}
+	switch {
+	case o.cfg.ReadOnly || known && s.references != nil:
+		return nil
+	case !o.cfg.References && !ok:
+		return nil
+	case !o.cfg.References:
+		return errors.Join(o.batch.Delete(format.MetaKey(format.MetaReferences), nil), o.batch.Delete(format.MetaKey(format.MetaCollections), nil))
+	case s.references == nil:
+		s.references = &format.Point{TimeUS: s.TimeUS, Place: format.Place{Epoch: s.Epoch, Seq: s.Seq, Op: math.MaxUint32}}
+		err = errors.Join(s.raiseVersion(o.batch, format.VersionReferences),
+			logstore.PutMeta(o.batch, format.MetaReferences, format.AppendReferencesBegin(nil, *s.references)))
+	}
+	return errors.Join(err, logstore.PutMeta(o.batch, format.MetaCollections, []byte(o.cfg.Collections)))
 }
+
+// text decodes a meta value that is a string.
+func text(b []byte) (string, error) { return string(b), nil }
 
 // FormatVersion is the version of the formats that this package writes, of logs without references
 // and #sync events.
@@ -297,5 +310,5 @@ const FormatVersion = format.Version
 
 // uidStoreOf returns the ID of the UID store whose UIDs the log in st holds; false: it has none.
 func uidStoreOf(st *pebblestore.Store) (id string, ok bool, err error) {
-	return logstore.Meta(st, format.MetaUIDs, func(b []byte) (string, error) { return string(b), nil })
+	return logstore.Meta(st, format.MetaUIDs, text)
 }

@@ -47,8 +47,12 @@ func (c *config) validateReferences() error {
 
 // referencesBasis is what the rows of the reference store depend on, beside the log.
 func (c *config) referencesBasis(storeID string, skipped uint64) string {
-	collections := slices.Compact(slices.Sorted(slices.Values(c.collections)))
-	return basisOfUIDs(storeID, skipped) + basisCollections + strings.Join(collections, ",")
+	return basisOfUIDs(storeID, skipped) + basisCollections + c.collectionSet()
+}
+
+// collectionSet is --collections, however it is written.
+func (c *config) collectionSet() string {
+	return strings.Join(slices.Compact(slices.Sorted(slices.Values(c.collections))), ",")
 }
 
 // basisCollections begins the collections in a basis.

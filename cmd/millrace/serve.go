@@ -229,6 +229,7 @@ func (d *daemon) logConfig(host string, shares memoryShares) replay.Config {
 		Retention:      cfg.retention,
 		RetentionBytes: int64(cfg.retentionBytes),
 		References:     cfg.referencesOn(),
+		Collections:    cfg.collectionSet(),
 		TailBytes:      shares.tail,
 		CacheBytes:     shares.cache,
 		PebbleBytes:    shares.log,

@@ -110,6 +110,7 @@ func (v *verifier) meta() error {
 	v.metaValue(format.MetaSeqBases, false, func(b []byte) error { _, err := format.DecodeSeqBases(b, v.streams); return err })
 	v.metaValue(format.MetaDictionaries, false, func(b []byte) (err error) { v.uses, err = format.DecodeUses(b); return })
 	v.metaValue(format.MetaUIDs, false, func([]byte) error { return nil })
+	v.metaValue(format.MetaCollections, false, func([]byte) error { return nil })
 	v.metaValue(format.MetaReferences, false, func(b []byte) error { _, err := format.DecodeReferencesBegin(b); return err })
 	if err := v.dictionaries(); err != nil {
 		return err

@@ -9,7 +9,7 @@ package format
 // one seek over the block pointers. Epochs, unlike streams, are in the log's order.
 //
 //	01 name                      meta: format | state | streams | uid_store | dictionaries |
-//	                             fingerprint_key | references | seq_bases
+//	                             fingerprint_key | references | collections | seq_bases
 //	02 ID:u32                    a dictionary that blocks in the log may be made with
 //	03 number:u32                source of references that the number stands for,
 //	                             from 1 on: collection:path

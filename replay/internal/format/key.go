@@ -73,6 +73,7 @@ const (
 	MetaDictionaries   = "dictionaries"
 	MetaFingerprintKey = "fingerprint_key"
 	MetaReferences     = "references"
+	MetaCollections    = "collections"
 	MetaSeqBases       = "seq_bases"
 )
 
