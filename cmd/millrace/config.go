@@ -139,7 +139,7 @@ carry a unit (KiB, MiB, GiB, kB, MB, GB); durations are Go's (90s, 36h).`,
 
 func (c *config) registerRelay(fs *flag.FlagSet) {
 	fs.StringVar(&c.relay, "relay", "wss://bsky.network", "relay `URL`: a host or a full URL; the path of\ncom.atproto.sync.subscribeRepos is added where it is missing")
-	fs.Func("relay-cursor", "start at this `seq` of the relay when the log is empty (0: as far back as the relay\ngoes; left out: live); below the position of a log that has one it needs --new-epoch", func(s string) error {
+	fs.Func("relay-cursor", "start at this `seq` of the relay when the log is empty (0: as far back as the relay\ngoes; left out: live); above 0 and below the position of a log it needs --new-epoch", func(s string) error {
 		v, err := strconv.ParseInt(s, 10, 64)
 		if err != nil || v < 0 {
 			return fmt.Errorf("%q is not a whole number of 0 or more", s)

@@ -52,7 +52,7 @@ func TestAnotherRelay(t *testing.T) {
 	if err := d.stop(); err != nil {
 		t.Fatal(err)
 	}
-	d = startDaemon(t, second.url, dir) // the log belongs to the second relay now
+	d = startDaemon(t, second.url, dir, "--relay-cursor", "0") // the log is the second relay's now, and goes on
 	want := readTruth(t, first.truth)
 	for _, e := range readTruth(t, second.truth) {
 		e.Epoch = 1

@@ -273,13 +273,23 @@ func (d *daemon) buildIngest(shares memoryShares) error {
 	return nil
 }
 
+// relayStart is --relay-cursor of a log at a position; nil: the log goes on. 0 is for empty logs
+// only, so that it can stay in the environment.
+func (c *config) relayStart(seq int64) *int64 {
+	if c.relayCursor != nil && *c.relayCursor == 0 && seq > 0 {
+		return nil
+	}
+	return c.relayCursor
+}
+
 // relayCursorFits returns an error if --relay-cursor is below the log's position.
 func (c *config) relayCursorFits(seq int64) error {
-	if c.relayCursor == nil || *c.relayCursor >= seq {
+	start := c.relayStart(seq)
+	if start == nil || *start >= seq {
 		return nil
 	}
 	return usageError{fmt.Errorf("--relay-cursor %d is below the log's position %d: the events in between would be "+
-		"in the log twice; leave it out to resume, or give --new-epoch too", *c.relayCursor, seq)}
+		"in the log twice; leave it out to resume, or give --new-epoch too", *start, seq)}
 }
 
 // checkRelayCursor does that before anything is opened for writing, which does what --retention and
@@ -323,7 +333,7 @@ func (d *daemon) relayConfig(at replay.Progress) consume.Config {
 		URL:           cfg.relay,
 		Epoch:         at.Epoch,
 		Cursor:        at.Seq,
-		Start:         cfg.relayCursor,
+		Start:         cfg.relayStart(at.Seq),
 		EpochPatience: cfg.epochPatience,
 		Handle:        d.pipeline.Handle,
 		Idle:          d.pipeline.Idle,

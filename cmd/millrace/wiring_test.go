@@ -60,7 +60,7 @@ func TestFlagsReachTheParts(t *testing.T) {
 		}
 	}
 	log := d.logConfig("relay.test", s)
-	compare("log", replay.Config{Dir: filepath.Join(dir, "log"), Relay: "relay.test", NewEpoch: true, Retention: 62 * time.Hour, RetentionBytes: 63 << 30,
+	compare("log", replay.Config{Dir: filepath.Join(dir, "log"), Relay: "relay.test", NewEpoch: true, Retention: 62 * time.Hour, RetentionBytes: 63 << 30, Collections: "a.b.c",
 		TailBytes: s.tail, CacheBytes: s.cache, PebbleBytes: s.log, MaxOpenFiles: 73}, log)
 	if log.Hold != nil || log.Strings != nil {
 		t.Error("a log without references holds events")

@@ -93,7 +93,7 @@ func (f *Feed) build(ctx context.Context) error {
 		return err
 	}
 	s := f.graph.Stats()
-	f.cfg.Logger.Info("the graph is complete", "accounts", s.Accounts, "edges", s.Edges, "bytes", s.Bytes,
+	f.cfg.Logger.Info("the graph is built", "accounts", s.Accounts, "edges", s.Edges, "bytes", s.Bytes,
 		"took", time.Since(begun).Round(time.Millisecond))
 	if s.Incomplete > 0 {
 		f.cfg.Logger.Warn("sets of the graph miss edges for want of memory: raise --graph-memory", "sets", s.Incomplete)
