@@ -124,14 +124,14 @@ func (p *appendCall) stage(bs []*Block) error {
 // putBytes is about what put adds to a batch beside a block's parts, and more than the state takes.
 const putBytes = 256
 
-// flushIsDue says whether the memtable is about to be full with this batch and what is yet to be
-// written. The log flushes it then, with no group open. A group that went over into the next
+// flushIsDue says whether the memtable is about to be full with this batch and the block that the
+// open group becomes. The log flushes it then, with no group open. A group that went over into the next
 // memtable would have its deletions there, and tables that overlap those before. Then compactions
 // would write the old ones again.
 func (p *appendCall) flushIsDue() bool {
 	bytes := int64(p.batch.Len()) + putBytes
 	if p.log.cfg.Retention > 0 {
-		for _, b := range p.next.tail[len(p.next.tail)-p.unwritten:] {
+		for _, b := range p.next.tail[len(p.next.tail)-p.next.group:] {
 			bytes += b.storedBytes + putBytes
 		}
 	}
