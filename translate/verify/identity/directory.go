@@ -113,7 +113,7 @@ func (d *Directory) Refresh(uid uint64, did string) (pending bool) {
 	if e == nil {
 		return d.startLocked(uid, check, did)
 	}
-	if now < e.next || e.fetched <= now && now-e.fetched < int64(refreshEvery) {
+	if e.waits(now) || e.fetched <= now && now-e.fetched < int64(refreshEvery) {
 		return false
 	}
 	e.suspect = d.startLocked(uid, check, did)

@@ -349,6 +349,29 @@ func TestRefresh(t *testing.T) {
 	})
 }
 
+// TestClockWasAhead: a fetch that failed while the clock was ahead is tried again once the clock is
+// right.
+func TestClockWasAhead(t *testing.T) {
+	inBubble(t, Config{}, func(h *harness) {
+		h.known(1)
+		h.pass(24 * time.Hour)
+		_ = h.plc.SetFault("garbage") // which pauses nothing
+		h.expect(1, Stale, didOf(1))
+		h.expect(2, Unknown, "")
+		h.asked(3)
+		h.expect(2, Unknown, "")
+		h.asked(0)
+		_ = h.plc.SetFault("")
+		h.pass(refreshEvery - 24*time.Hour)
+		h.expect(2, Unknown, "")
+		h.expect(2, Current, didOf(2))
+		if !h.Refresh(1, didOf(1)) {
+			t.Error("not fetched")
+		}
+		h.asked(2)
+	})
+}
+
 // TestFaults: whatever the directory does, no call waits, no wrong key is taken, and it is asked
 // again in time. What is logged names no account.
 func TestFaults(t *testing.T) {

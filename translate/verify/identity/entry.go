@@ -52,9 +52,15 @@ type entry struct {
 	suspect bool               // it is being fetched after Refresh
 }
 
+// waits says whether the account may not be fetched yet. A time that is further off than any wait
+// is from before the clock was set back, and does not count.
+func (e *entry) waits(now int64) bool {
+	return now < e.next && e.next-now <= int64(retryAfter)
+}
+
 // judge returns the state of an account with this entry, and whether its key must be fetched now.
 func (e *entry) judge(now time.Time) (state State, due bool) {
-	due = now.UnixNano() >= e.next
+	due = !e.waits(now.UnixNano())
 	age := now.Sub(time.Unix(0, e.fetched))
 	if age < 0 { // the clock was set back
 		age = freshFor

@@ -54,6 +54,9 @@ func TestJudge(t *testing.T) {
 		{"absent, and failed lately", entry{fetched: ago(time.Hour), next: now.UnixNano() + 1}, Unknown, false},
 		{"failed lately", entry{next: now.UnixNano() + 1}, Unknown, false},
 		{"failed a while ago", entry{next: now.UnixNano()}, Unknown, true},
+		{"failed in this moment", entry{next: now.Add(retryAfter).UnixNano()}, Unknown, false},
+		{"failed in the future", entry{next: now.Add(retryAfter).UnixNano() + 1}, Unknown, true},
+		{"old, and failed in the future", entry{key: key, fetched: ago(30 * time.Hour), next: ago(-24 * time.Hour)}, Stale, true},
 		{"of the future", entry{key: key, fetched: ago(-time.Hour)}, Stale, true},
 		{"absent in the future", entry{fetched: ago(-time.Hour)}, Unknown, true},
 	} {
