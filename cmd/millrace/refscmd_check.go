@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"millrace/cmd/millrace/refs"
 	"millrace/replay/links"
@@ -104,7 +105,8 @@ func (c *refsPurge) purge(ctx context.Context, s *refsStores, args []string, _, 
 	}
 	purge := references.Change{Operation: references.Purge, Account: uid}
 	if known.Rev == 0 { // there is no commit of it: what is purged is of before the log's end
-		purge.Rev = uint64(s.log.Range().Newest.TimeUS) << 10
+		// Stamps may be ahead of the clock that made the revs.
+		purge.Rev = uint64(min(s.log.Progress().TimeUS, time.Now().UnixMicro())) << 10
 	}
 	b := references.Batch{Position: s.store.Position(), Changes: []references.Change{purge}}
 	if err := s.store.Hydrate(ctx, &b); err != nil {

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -257,11 +258,56 @@ func TestPurgeOfASubject(t *testing.T) {
 	}
 }
 
+// TestPurgeByTheClock: a purge of an account without a commit is neither of a time to come, though
+// the log's stamps are, nor of none, though the log was trimmed.
+func TestPurgeByTheClock(t *testing.T) {
+	t.Parallel()
+	for name, ahead := range map[string]time.Duration{"ahead": 365 * 24 * time.Hour, "trimmed": 0} {
+		relay := newTestRelay(t)
+		dir := oneEventAt(t, relay, ahead)
+		if ahead == 0 {
+			d := startDaemon(t, relay.url, dir, "--references", "on", "--memory", "256MiB")
+			if err := d.log.TrimTo(t.Context(), 0); err != nil || d.log.Range().Events != 0 {
+				t.Fatalf("%v, %+v", err, d.log.Range())
+			}
+			if err := d.stop(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		const did = "did:plc:ewvi7nxzyoun6zhxrhs64oiz" // of identityFrame
+		if code, out := millrace(t, "references", "purge", "--data-dir", dir, did); code != exitOK {
+			t.Fatalf("exit code %d: %s", code, out)
+		}
+		c := &refsPurge{}
+		c.register(newFlags("test"))
+		c.dataDir = dir
+		s, err := c.open(t.Context(), refsRead, io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		uid, err := s.uidOf(t.Context(), did)
+		if err != nil {
+			t.Fatal(err)
+		}
+		account, _, err := s.store.Account(uid)
+		if err = errors.Join(err, s.close()); err != nil || account.Purged == 0 || int64(account.Purged>>10) > time.Now().UnixMicro() {
+			t.Errorf("%s: %+v, %v", name, account, err)
+		}
+	}
+}
+
 // oneEvent returns the data directory of a server with references that has stored one event.
 func oneEvent(t *testing.T, relay *testRelay) (dir string) {
 	t.Helper()
+	return oneEventAt(t, relay, 0)
+}
+
+// oneEventAt is oneEvent of a server whose clock is ahead.
+func oneEventAt(t *testing.T, relay *testRelay, ahead time.Duration) (dir string) {
+	t.Helper()
 	dir = t.TempDir()
-	d := startDaemon(t, relay.url, dir, "--references", "on", "--memory", "256MiB")
+	now := func() time.Time { return time.Now().Add(ahead) }
+	d := startDaemonOn(t, testHooks{now: now}, relay.url, dir, "--references", "on", "--memory", "256MiB")
 	relay.send <- identityFrame(t, 1).Data
 	waitFor(t, "an event", func() bool { return d.log.Progress().Seq == 1 })
 	if err := d.stop(); err != nil {
