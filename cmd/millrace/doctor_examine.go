@@ -351,4 +351,8 @@ func (c *checkup) judge() {
 	if c.Backup != nil && c.Backup.UIDStore != "" && c.State != stateBackup {
 		c.advise("It was restored from a backup, and has given out no UID yet: the next start without --intern=off raises every sequence.")
 	}
+	if l := c.Log; l != nil && l.Newest != nil && time.UnixMicro(l.Newest.TimeUS).After(time.Now().Add(time.Minute)) {
+		c.advise("The newest event is stamped ahead of the clock. Set the clock, if it is behind; else it was ahead once, and until it gets there again " +
+			"no event is trimmed by age. To begin anew, move log and refs away.")
+	}
 }

@@ -105,6 +105,8 @@ func TestHistory(t *testing.T) {
 // trouble.
 func TestJudge(t *testing.T) {
 	log, uids, other := &logFound{UIDStore: "a"}, &uidsFound{ID: "a"}, &uidsFound{ID: "b"}
+	past := &logFound{Newest: &client.Point{TimeUS: time.Now().UnixMicro()}}
+	ahead := &logFound{Newest: &client.Point{TimeUS: time.Now().Add(time.Hour).UnixMicro()}}
 	intern := []content{{Name: "intern"}}
 	for _, tc := range []struct {
 		c       checkup
@@ -119,6 +121,8 @@ func TestJudge(t *testing.T) {
 		{checkup{State: stateStopped, storesFound: storesFound{Log: log}}, "", []string{"The log has UIDs of store a, which is not here", "It can be started."}},
 		{checkup{State: stateStopped, storesFound: storesFound{Log: &logFound{}}}, "", []string{"It can be started."}},
 		{checkup{State: stateStopped, Contents: intern, storesFound: storesFound{Log: log}}, "", []string{"It can be started."}},
+		{checkup{State: stateStopped, storesFound: storesFound{Log: ahead}}, "", []string{"It can be started.", "The newest event is stamped ahead"}},
+		{checkup{State: stateStopped, storesFound: storesFound{Log: past}}, "", []string{"It can be started."}},
 		{checkup{State: stateKilled}, "", []string{"It can be started: what was committed"}},
 		{checkup{State: stateUnknown}, "", []string{"It can be started: what was committed"}},
 		{checkup{State: stateBackup}, "", []string{"Copy it and start"}},

@@ -82,7 +82,7 @@ func (c *refsExport) export(ctx context.Context, s *refsStores, _ []string, stdo
 	return nil
 }
 
-// asOf is the time of the table: that of the newest event it has read, or before.
+// asOf says the time of the table: that of the newest event it has read, or before.
 func (s *refsStores) asOf(ctx context.Context) (string, error) {
 	us := s.log.Progress().TimeUS
 	first, ahead, err := refs.FirstEvent(ctx, s.log, s.store.Position())
@@ -91,6 +91,9 @@ func (s *refsStores) asOf(ctx context.Context) (string, error) {
 	}
 	if ahead { // the log, of the table
 		us = first - 1
+	}
+	if us > time.Now().UnixMicro() {
+		return "the time when the server was stopped: its stamps are ahead of the clock", nil
 	}
 	return time.UnixMicro(us).UTC().Format(time.RFC3339Nano), nil
 }

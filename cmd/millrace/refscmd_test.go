@@ -296,6 +296,27 @@ func TestPurgeByTheClock(t *testing.T) {
 	}
 }
 
+// TestStampsAhead: export, import and doctor say that a log was begun while the clock was ahead,
+// and what to do.
+func TestStampsAhead(t *testing.T) {
+	t.Parallel()
+	dir := oneEventAt(t, newTestRelay(t), 365*24*time.Hour)
+	asOf := time.Now().UTC().Format(time.RFC3339Nano)
+	for _, c := range []struct {
+		line []string
+		code int
+		says string
+	}{
+		{[]string{"references", "export", "--data-dir", dir}, exitOK, "--as-of the time when the server was stopped"},
+		{[]string{"references", "import", "--as-of", asOf, "--data-dir", dir, os.DevNull}, exitFailed, "move its directories log and refs away"},
+		{[]string{"doctor", dir}, exitOK, "stamped ahead of the clock"},
+	} {
+		if code, out := millrace(t, c.line...); code != c.code || !strings.Contains(out, c.says) {
+			t.Errorf("%v: exit code %d, which should say %q:\n%s", c.line, code, c.says, out)
+		}
+	}
+}
+
 // oneEvent returns the data directory of a server with references that has stored one event.
 func oneEvent(t *testing.T, relay *testRelay) (dir string) {
 	t.Helper()

@@ -291,6 +291,10 @@ func TestImportNeedsALog(t *testing.T) {
 	if _, err := NewImport(t.Context(), ImportConfig{Log: &fakeLog{begin: -1, events: []replay.Change{{Seq: 1}}}}); err != nil {
 		t.Error(err)
 	}
+	ahead := []replay.Change{{Seq: 1, TimeUS: time.Now().Add(time.Hour).UnixMicro()}}
+	if _, err := NewImport(t.Context(), ImportConfig{Log: &fakeLog{events: ahead}}); err == nil || !strings.Contains(err.Error(), "ahead of the clock") {
+		t.Errorf("a log that was begun while the clock was ahead: %v", err)
+	}
 	ended, cancel := context.WithCancelCause(t.Context())
 	cancel(errTest)
 	if _, err := NewImport(ended, ImportConfig{Log: &fakeLog{}}); !errors.Is(err, errTest) {

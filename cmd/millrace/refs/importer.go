@@ -116,8 +116,14 @@ func (i *Import) firstStamp() (us int64, err error) {
 		return 0, errors.New("the log has no references: start the server with --references=on first")
 	}
 	us, ok, err = FirstEvent(i.ctx, i.Log, after)
-	if err == nil && !ok {
+	switch first := time.UnixMicro(us); {
+	case err != nil:
+	case !ok:
 		err = errors.New("the log has no events with references yet: nothing could be laid over what is imported. Run the server first, then fetch repositories")
+	case first.After(time.Now().Add(time.Minute)):
+		err = fmt.Errorf("the log's stamps are ahead of the clock, from %s on: nothing could be laid over what is imported. Set the clock, if it is behind; "+
+			"else it was ahead when the log began. Fetch repositories after that time, or stop the server and move its directories log and refs away, to begin anew",
+			first.UTC().Format(time.RFC3339))
 	}
 	return us, err
 }
