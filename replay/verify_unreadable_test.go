@@ -2,13 +2,18 @@ package replay
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"millrace/intern/kv/pebbleguard"
 	"millrace/replay/internal/format"
 	"millrace/replay/verify"
 )
@@ -97,6 +102,44 @@ func testUnreadableValues(t *testing.T, damaged int64) {
 	}
 	if n := slices.Index(keys, r.Examples[0].Block); n < 1 || n == len(keys)-1 || !strings.Contains(r.Examples[0].Text, "checksum mismatch") {
 		t.Errorf("block %d: %s", n, r.Examples[0])
+	}
+}
+
+// TestVerifyTooManyFiles: a file that cannot be opened since too many are open is an error, and no
+// damage, whichever file it is.
+func TestVerifyTooManyFiles(t *testing.T) {
+	fs, keys := verifyLog(t)
+	tamper(t, fs, func(db *pebble.DB) {
+		e := &editor{t, db, keys}
+		for n := range keys {
+			e.raw(format.RangePlain, n, func(b []byte) []byte { return b })
+			if err := db.Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	opens := int64(1)
+	for fails := int64(0); fails < opens; fails++ { // the first time none does
+		var opened atomic.Int64
+		faulty := errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			isData := strings.HasSuffix(op.Path, ".sst") || strings.HasSuffix(op.Path, ".blob")
+			if op.Kind == errorfs.OpOpen && isData && opened.Add(1) == fails {
+				return &os.PathError{Op: "open", Path: op.Path, Err: syscall.EMFILE}
+			}
+			return nil
+		}))
+		r, err := verify.Run(t.Context(), verify.Config{Dir: "log", FS: faulty, Workers: 2})
+		switch {
+		case fails == 0 && (err != nil || !r.Sound()):
+			t.Fatalf("the log is not sound: %v, %v", r, err)
+		case fails == 0:
+			opens = opened.Load()
+		case !pebbleguard.TooManyFiles(err):
+			t.Errorf("open %d of %d fails: report %+v, error %v", fails, opens, r, err)
+		}
+	}
+	if opens < int64(len(keys)) {
+		t.Errorf("%d files were opened, and there are %d blocks", opens, len(keys))
 	}
 }
 

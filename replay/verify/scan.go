@@ -134,6 +134,9 @@ func (v *verifier) read(ctx context.Context, free, work, ordered chan *blockChec
 		scans[i] = s
 	}
 	for {
+		if err := v.db.Err(); err != nil {
+			return err
+		}
 		var key int64
 		for _, s := range scans {
 			if s.ok && (key == 0 || s.key < key) {

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -118,10 +119,9 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, fmt.Errorf("verify log: %w", err)
 	}
 	v := &verifier{cfg: cfg, db: st, report: &Report{}}
-	if err = v.run(ctx); err == nil {
-		err = ctx.Err() // which stages may have met as the end of their work
-	}
-	if err = errors.Join(err, st.Close()); err != nil {
+	err = v.run(ctx)
+	// Stages may have met the store's failure as damage, and ctx's as the end of their work.
+	if err = errors.Join(cmp.Or(st.Err(), err, ctx.Err()), st.Close()); err != nil {
 		return nil, fmt.Errorf("verify log in %s: %w", cfg.Dir, err)
 	}
 	return v.report, nil

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -24,8 +24,10 @@ type Config struct {
 	// Options tune Pebble. FS, Lock, ReadOnly, Logger and EventListener are Open's own.
 	Options *pebble.Options
 
-	ReadOnly  bool // changes nothing; there must be a database: ErrNoStore
-	KeepGoing bool // with ReadOnly: damage is in DB.Damage, and fails neither Open nor the database
+	ReadOnly bool // changes nothing; there must be a database: ErrNoStore
+	// with ReadOnly: damage is in DB.Damage, and fails neither Open nor the database; TooManyFiles
+	// is no damage, and does
+	KeepGoing bool
 	AnyMark   bool // a mark ahead of the database is accepted
 
 	// CheckMark compares the value of the high-water mark with the database, which is then open for
@@ -173,6 +175,9 @@ func (d *DB) look(mark []byte, marked bool) error {
 		}
 	}
 	if d.cfg.KeepGoing {
+		if i := slices.IndexFunc(damage, TooManyFiles); i >= 0 {
+			return damage[i]
+		}
 		d.Damage = damage
 		return nil
 	}
@@ -216,9 +221,9 @@ func (d *DB) Fail(err error) {
 	d.FailAdvised(err)
 }
 
-// adviceFor is what to do about a failure. Pebble passes some errors on as text only.
+// adviceFor is what to do about a failure.
 func adviceFor(err error) string {
-	if errors.Is(err, syscall.EMFILE) || strings.Contains(err.Error(), syscall.EMFILE.Error()) {
+	if TooManyFiles(err) {
 		return "raise the limit of open files, LimitNOFILE= in the systemd unit or ulimit -n"
 	}
 	return "check the disk and its free space"

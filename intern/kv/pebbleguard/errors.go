@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strings"
+	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -20,6 +22,12 @@ var (
 	// ErrLost: the database ends before its high-water mark.
 	ErrLost = errors.New("commits are lost")
 )
+
+// TooManyFiles says whether err is EMFILE or ENFILE. It reads the text, as Pebble passes some errors
+// on as text only. That of ENFILE begins with that of EMFILE.
+func TooManyFiles(err error) bool {
+	return err != nil && strings.Contains(err.Error(), syscall.EMFILE.Error())
+}
 
 var errMissing = errors.New("it is missing")
 
