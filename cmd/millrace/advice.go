@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"millrace/intern"
+	"millrace/intern/kv/pebbleguard"
 	"millrace/replay"
 	"millrace/replay/references"
 )
@@ -60,7 +61,7 @@ func adviseDataDir(err error, dataDir string) error {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return advise(fmt.Errorf("--data-dir %s: %w", dataDir, syscallOf(err)),
 			"Free some room there, then start again: what was committed is safe. Smaller --retention or --retention-bytes keep the log smaller.")
-	case errors.Is(err, syscall.EMFILE):
+	case pebbleguard.TooManyFiles(err):
 		return advise(fmt.Errorf("--data-dir %s: %w", dataDir, syscallOf(err)), raiseOpenFiles)
 	case errors.Is(err, syscall.EROFS):
 		return advise(fmt.Errorf("--data-dir %s: %w", dataDir, syscallOf(err)), "The file system is mounted read-only. Name another directory with --data-dir.")
@@ -136,7 +137,7 @@ func adviseListen(err error, flagName, address string) error {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return advise(said, fmt.Sprintf("Another process listens there, perhaps another millrace (ss -ltnp names it). Stop it, or choose another address with --%s.", flagName))
-	case errors.Is(err, syscall.EMFILE):
+	case pebbleguard.TooManyFiles(err):
 		return advise(said, raiseOpenFiles)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return advise(said, "This machine has no such address. Give one that it has, or only a port, such as :6008, for all of them.")

@@ -122,7 +122,7 @@ func (c *backupConfig) copyStopped(dir string) (*backupManifest, error) {
 		return nil, err
 	}
 	defer dicts.Close()
-	at, err := replay.CheckpointClosed(replay.Config{Dir: source.logDir(), Dictionaries: dicts}, filepath.Join(dir, "log"))
+	at, err := replay.CheckpointClosed(replay.Config{Dir: source.logDir(), MaxOpenFiles: commandFiles(), Dictionaries: dicts}, filepath.Join(dir, "log"))
 	if errors.Is(err, replay.ErrNoLog) {
 		return nil, advise(err, "Give --data-dir the directory that the server is given.")
 	}
@@ -150,7 +150,7 @@ func copyReferences(from, to string) (err error) {
 	if _, err := os.Stat(from); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	store, err := references.Open(references.Config{Dir: from})
+	store, err := references.Open(references.Config{Dir: from, OpenFiles: commandFiles()})
 	if err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func (m *backupManifest) copyUIDs(from, dir string) (err error) {
 	if err != nil {
 		return err
 	}
-	store, err := pebblekv.Open(pebblekv.Config{Dir: from})
+	store, err := pebblekv.Open(pebblekv.Config{Dir: from, MaxOpenFiles: commandFiles()})
 	if err != nil {
 		return err
 	}

@@ -2,8 +2,11 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"millrace/intern/kv/pebbleguard"
 )
 
 // The process's limit of open files, RLIMIT_NOFILE, is shared out like --memory, so that no part
@@ -44,10 +47,28 @@ func divideDescriptors(limit uint64, stores int) (descriptors, error) {
 		return d, advise(fmt.Errorf("the limit of open files is %d; millrace needs %d, and one more for each subscriber",
 			limit, minDescriptors), raiseOpenFiles)
 	}
-	d.storeFiles = min(max(d.limit/8, minStoreFiles), maxStoreFiles)
+	d.storeFiles = storeFiles(limit)
 	d.handshakes = min(d.limit/8, maxHandshakes)
 	d.subscribers = d.limit - ownDescriptors - metricsConnections - stores*d.storeFiles - d.handshakes
 	return d, nil
+}
+
+// storeFiles is how many files a store may keep open, of a limit.
+func storeFiles(limit uint64) int { return int(min(max(limit/8, minStoreFiles), maxStoreFiles)) }
+
+// commandFiles is storeFiles for the stores of a command.
+func commandFiles() int {
+	limit, _ := openFilesLimit() // 0: as few as there may be
+	return storeFiles(limit)
+}
+
+// adviseOpenFiles adds what to do to an error of too many open files. A store that has failed says
+// that itself.
+func adviseOpenFiles(err error) error {
+	if !pebbleguard.TooManyFiles(err) || strings.Contains(err.Error(), "LimitNOFILE=") {
+		return err
+	}
+	return advise(err, raiseOpenFiles)
 }
 
 // openFilesLimit is the process's own. The Go runtime has raised the soft limit to the hard one by

@@ -10,12 +10,14 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/gorilla/websocket"
 )
 
@@ -67,6 +69,69 @@ func TestTooFewDescriptors(t *testing.T) {
 	checkTrouble(t, string(out), cmd.ProcessState.ExitCode(), exitFailed, []string{"limit of open files is 511", "LimitNOFILE=", "ulimit -n"})
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("it left %v, %v", left, err)
+	}
+}
+
+// TestFewDescriptorsForCommands: commands that open stores do with few open files, however many
+// tables there are. Where even these are too many, they say what to do, and nothing of damage.
+func TestFewDescriptorsForCommands(t *testing.T) {
+	t.Parallel()
+	bin, err := binaries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim := startRelaysim(t, "--frames", "500", "--wait-for-consumer")
+	dir := t.TempDir()
+	d := startDaemon(t, sim.url, dir, "--references", "on", "--memory", "256MiB")
+	sim.waitMade(t, 500)
+	readAll(t, d.addr, "cursor=0", len(readTruth(t, sim.truth)))
+	if err := d.stop(); err != nil {
+		t.Fatal(err)
+	}
+	const enough, tooFew = minStoreFiles + 50, 40
+	splitTables(t, filepath.Join(dir, "log"), enough+20)
+	splitTables(t, filepath.Join(dir, "intern"), enough+20)
+	for _, command := range []string{"verify", "intern verify", "references verify"} {
+		under := func(limit int) (int, string) {
+			argv := append(append(underOpenFiles(limit), bin["millrace"]), strings.Fields(command)...)
+			cmd := exec.CommandContext(t.Context(), argv[0], append(argv[1:], "--data-dir", dir)...)
+			out, _ := cmd.CombinedOutput() // the exit code is looked at
+			return cmd.ProcessState.ExitCode(), string(out)
+		}
+		if code, out := under(enough); code != exitOK || !strings.Contains(out, " 0 problems") {
+			t.Errorf("%s, %d files: exit code %d\n%s", command, enough, code, out)
+		}
+		if code, out := under(tooFew); code != exitFailed || !strings.Contains(out, "too many open files") ||
+			!strings.Contains(out, "\n  Raise it: LimitNOFILE=") || strings.Contains(out, "damaged") {
+			t.Errorf("%s, %d files: exit code %d\n%s", command, tooFew, code, out)
+		}
+	}
+}
+
+// splitTables writes keys of a store again, each into a table of its own, until there are so many.
+func splitTables(t *testing.T, dir string, tables int) {
+	t.Helper()
+	db, err := pebble.Open(dir, &pebble.Options{FormatMajorVersion: pebble.FormatNewest, DisableAutomaticCompactions: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := 0; n < tables; {
+		it, err := db.NewIter(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for ok := it.First(); ok && n < tables; ok = it.Next() {
+			if err := errors.Join(db.Set(it.Key(), it.Value(), pebble.NoSync), db.Flush()); err != nil {
+				t.Fatal(err)
+			}
+			n++
+		}
+		if err := it.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
 	}
 }
 

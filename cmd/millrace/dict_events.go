@@ -133,7 +133,7 @@ func (s *sampler) fromLog(ctx context.Context, dataDir, cursor string) (_ [][]by
 		return nil, err
 	}
 	defer dicts.Close()
-	log, err := replay.Open(replay.Config{Dir: (&config{dataDir: dataDir}).logDir(), ReadOnly: true, Dictionaries: dicts})
+	log, err := replay.Open(replay.Config{Dir: (&config{dataDir: dataDir}).logDir(), ReadOnly: true, MaxOpenFiles: commandFiles(), Dictionaries: dicts})
 	switch {
 	case errors.Is(err, replay.ErrNoLog):
 		return nil, fmt.Errorf("--data-dir %s is no server's data directory: %w", dataDir, err)

@@ -213,7 +213,7 @@ func lookAtLog(dir string, files vfs.FS) (found *logFound, err error) {
 		return nil, err
 	}
 	defer dicts.Close()
-	log, err := replay.Open(replay.Config{Dir: dir, FS: files, ReadOnly: true, Dictionaries: dicts})
+	log, err := replay.Open(replay.Config{Dir: dir, FS: files, ReadOnly: true, MaxOpenFiles: commandFiles(), Dictionaries: dicts})
 	if err != nil {
 		return nil, err
 	}
@@ -245,7 +245,7 @@ func pointOf(p replay.Point) *client.Point {
 }
 
 func lookAtUIDs(ctx context.Context, dir string, files vfs.FS) (found *uidsFound, err error) {
-	store, err := pebblekv.Open(pebblekv.Config{Dir: dir, FS: files, ReadOnly: true})
+	store, err := pebblekv.Open(pebblekv.Config{Dir: dir, FS: files, ReadOnly: true, MaxOpenFiles: commandFiles()})
 	if err != nil {
 		return nil, err
 	}
@@ -260,7 +260,7 @@ func lookAtUIDs(ctx context.Context, dir string, files vfs.FS) (found *uidsFound
 }
 
 func lookAtReferences(dir string, files vfs.FS) (found *refsFound, err error) {
-	store, err := references.Open(references.Config{Dir: dir, FS: files, ReadOnly: true})
+	store, err := references.Open(references.Config{Dir: dir, FS: files, ReadOnly: true, OpenFiles: commandFiles()})
 	if err != nil {
 		return nil, err
 	}

@@ -93,7 +93,8 @@ func (p *storeFlags) open(ctx context.Context, mode refsMode, stderr io.Writer) 
 			return s, err
 		}
 	}
-	cfg := references.Config{Dir: dir, ReadOnly: mode <= refsName, KeepGoing: mode == refsCheck, PebbleBytes: 256 << 20}
+	cfg := references.Config{Dir: dir, ReadOnly: mode <= refsName, KeepGoing: mode == refsCheck,
+		PebbleBytes: 256 << 20, OpenFiles: commandFiles()}
 	if s.store, err = references.Open(cfg); err != nil {
 		return s, err
 	}
@@ -127,7 +128,7 @@ func (s *refsStores) openLog() (err error) {
 }
 
 func (s *refsStores) logConfig() replay.Config {
-	return replay.Config{Dir: s.flags.config().logDir(), ReadOnly: true, Dictionaries: s.dicts}
+	return replay.Config{Dir: s.flags.config().logDir(), ReadOnly: true, MaxOpenFiles: commandFiles(), Dictionaries: s.dicts}
 }
 
 // numberSources gives numbers to sources. The log is opened anew; the other stores stay locked, so

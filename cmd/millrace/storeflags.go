@@ -46,6 +46,7 @@ func (p *storeFlags) openUIDs(ctx context.Context, options pebblekv.Config, crea
 		return openFoundation(ctx, p.cluster, slog.New(slog.NewTextHandler(stderr, nil)))
 	}
 	options.Dir, options.CacheBytes, options.MemTableBytes = p.config().internDir(), 128<<20, 64<<20
+	options.MaxOpenFiles = commandFiles()
 	if _, err := os.Stat(options.Dir); !create && errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("there is no UID store in %s: name the server's --data-dir, or --intern=fdb", options.Dir)
 	}

@@ -42,7 +42,8 @@ func (c *verifyConfig) check([]string) error {
 func (c *verifyConfig) run(ctx context.Context, _ []string, stdout, stderr io.Writer) error {
 	p := verifyProgress{w: stderr, begun: time.Now(), printed: time.Now()}
 	report, err := verify.Run(ctx, verify.Config{
-		Dir: (&config{dataDir: c.dataDir}).logDir(), Workers: c.workers, ProblemsKept: c.problems, Progress: p.print,
+		Dir: (&config{dataDir: c.dataDir}).logDir(), OpenFiles: commandFiles(),
+		Workers: c.workers, ProblemsKept: c.problems, Progress: p.print,
 	})
 	switch {
 	case errors.Is(err, verify.ErrInUse):

@@ -24,6 +24,7 @@ const blocksPerWorker = 3
 // verifier is one Verify.
 type verifier struct {
 	cfg Config
+	fs  *watchedFS
 	db  *pebblestore.Store
 
 	mu     sync.Mutex

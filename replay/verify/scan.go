@@ -134,7 +134,7 @@ func (v *verifier) read(ctx context.Context, free, work, ordered chan *blockChec
 		scans[i] = s
 	}
 	for {
-		if err := v.db.Err(); err != nil {
+		if err := v.fs.err(); err != nil {
 			return err
 		}
 		var key int64

@@ -38,6 +38,7 @@ const (
 type Config struct {
 	Dir          string // the log's own directory
 	FS           vfs.FS // nil: the real file system
+	OpenFiles    int    // tables and value files that are kept open; 0: 1,000
 	Workers      int    // blocks checked at once; 0: one a processor
 	ProblemsKept int    // how many problems the report spells out; 0: 100
 	// Progress is called about once a second, from one goroutine; nil: never.
@@ -114,14 +115,19 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	st, err := logstore.Open(pebblestore.Config{Dir: cfg.Dir, FS: cfg.FS, ReadOnly: true, KeepGoing: true, Bytes: verifyPebbleBytes, Logger: cfg.Logger})
+	fs := &watchedFS{FS: cfg.FS}
+	if cfg.FS == nil {
+		fs.FS = vfs.Default
+	}
+	st, err := logstore.Open(pebblestore.Config{Dir: cfg.Dir, FS: fs, ReadOnly: true, KeepGoing: true, Bytes: verifyPebbleBytes,
+		OpenFiles: cfg.OpenFiles, Logger: cfg.Logger})
 	if err != nil {
 		return nil, fmt.Errorf("verify log: %w", err)
 	}
-	v := &verifier{cfg: cfg, db: st, report: &Report{}}
+	v := &verifier{cfg: cfg, fs: fs, db: st, report: &Report{}}
 	err = v.run(ctx)
-	// Stages may have met the store's failure as damage, and ctx's as the end of their work.
-	if err = errors.Join(cmp.Or(st.Err(), err, ctx.Err()), st.Close()); err != nil {
+	// Stages may have met the first as damage, and the last as the end of their work.
+	if err = errors.Join(cmp.Or(fs.err(), err, ctx.Err()), st.Close()); err != nil {
 		return nil, fmt.Errorf("verify log in %s: %w", cfg.Dir, err)
 	}
 	return v.report, nil

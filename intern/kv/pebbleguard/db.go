@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -24,10 +23,8 @@ type Config struct {
 	// Options tune Pebble. FS, Lock, ReadOnly, Logger and EventListener are Open's own.
 	Options *pebble.Options
 
-	ReadOnly bool // changes nothing; there must be a database: ErrNoStore
-	// with ReadOnly: damage is in DB.Damage, and fails neither Open nor the database; TooManyFiles
-	// is no damage, and does
-	KeepGoing bool
+	ReadOnly  bool // changes nothing; there must be a database: ErrNoStore
+	KeepGoing bool // with ReadOnly: damage is in DB.Damage, and fails neither Open nor the database
 	AnyMark   bool // a mark ahead of the database is accepted
 
 	// CheckMark compares the value of the high-water mark with the database, which is then open for
@@ -175,9 +172,6 @@ func (d *DB) look(mark []byte, marked bool) error {
 		}
 	}
 	if d.cfg.KeepGoing {
-		if i := slices.IndexFunc(damage, TooManyFiles); i >= 0 {
-			return damage[i]
-		}
 		d.Damage = damage
 		return nil
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -144,10 +143,6 @@ func (f *writtenFile) Close() error { return f.check(f.File.Close()) }
 // Pebble does not take for corruption. Pebble panics when it reports corruption.
 func (f *guardFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	file, err := f.FS.Open(name, opts...)
-	// Whoever keeps going would take it for damage. Without a file for read-ahead Pebble does well.
-	if f.db.cfg.KeepGoing && TooManyFiles(err) && !slices.Contains(opts, vfs.SequentialReadsOption) {
-		f.db.FailAdvised(err)
-	}
 	if !strings.HasSuffix(name, ".blob") {
 		return file, err
 	}
