@@ -23,8 +23,8 @@ var (
 	ErrLost = errors.New("commits are lost")
 )
 
-// TooManyFiles says whether err is EMFILE or ENFILE. It reads the text, as Pebble passes some errors
-// on as text only. That of ENFILE begins with that of EMFILE.
+// TooManyFiles says whether err is EMFILE or ENFILE. It reads the text, as Pebble passes some on as
+// text only. That of ENFILE begins with that of EMFILE.
 func TooManyFiles(err error) bool {
 	return err != nil && strings.Contains(err.Error(), syscall.EMFILE.Error())
 }
