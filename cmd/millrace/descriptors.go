@@ -42,15 +42,25 @@ type descriptors struct {
 // divideDescriptors divides a limit of open files, with so many stores. Its error says that it is
 // too low.
 func divideDescriptors(limit uint64, stores int) (descriptors, error) {
-	d := descriptors{limit: int(min(limit, 1<<30))} // it may be RLIM_INFINITY
-	if d.limit < minDescriptors {
-		return d, advise(fmt.Errorf("the limit of open files is %d; millrace needs %d, and one more for each subscriber",
-			limit, minDescriptors), raiseOpenFiles)
+	d := shareDescriptors(limit, stores)
+	if d.limit >= minDescriptors && d.subscribers > 0 {
+		return d, nil
 	}
+	need := uint64(minDescriptors)
+	for shareDescriptors(need, stores).subscribers < 1 {
+		need++
+	}
+	return d, advise(fmt.Errorf("the limit of open files is %d; with these flags millrace needs %d, and more for many subscribers",
+		limit, need), raiseOpenFiles)
+}
+
+// shareDescriptors is divideDescriptors of any limit: there may be less than no subscriber.
+func shareDescriptors(limit uint64, stores int) descriptors {
+	d := descriptors{limit: int(min(limit, 1<<30))} // it may be RLIM_INFINITY
 	d.storeFiles = storeFiles(limit)
 	d.handshakes = min(d.limit/8, maxHandshakes)
 	d.subscribers = d.limit - ownDescriptors - metricsConnections - stores*d.storeFiles - d.handshakes
-	return d, nil
+	return d
 }
 
 // storeFiles is how many files a store may keep open, of a limit.

@@ -41,6 +41,15 @@ func TestDivideDescriptors(t *testing.T) {
 	if !errors.As(err, &has) || !strings.Contains(err.Error(), "511") || !strings.Contains(has.advice, "LimitNOFILE=") {
 		t.Errorf("too low: %v", err)
 	}
+	const least = 574 // with five stores
+	if d, err := divideDescriptors(least, 5); err != nil || d.subscribers != 1 {
+		t.Errorf("%d: %+v, %v", least, d, err)
+	}
+	for _, low := range []uint64{minDescriptors - 1, minDescriptors, least - 1} {
+		if _, err := divideDescriptors(low, 5); !errors.As(err, &has) || !strings.Contains(err.Error(), "needs 574") {
+			t.Errorf("%d, five stores: %v", low, err)
+		}
+	}
 	limit, err := openFilesLimit()
 	var rlimit syscall.Rlimit
 	if e := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &rlimit); e != nil || err != nil || limit != rlimit.Cur {
