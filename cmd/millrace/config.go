@@ -149,7 +149,7 @@ func (c *config) registerRelay(fs *flag.FlagSet) {
 	})
 	fs.BoolVar(&c.newEpoch, "new-epoch", false, "begin a new epoch: the relay has restarted its numbering, or --relay names\nanother host than the log was written from")
 	fs.DurationVar(&c.epochPatience, "epoch-patience", 5*time.Minute, "how long a relay may send nothing but old numbers before millrace believes that\nits numbering has restarted (`duration`)")
-	fs.Var(&c.collections, "collections", "store and serve only these collections (`NSID`s or prefix.*, separated by commas,\nmay be repeated); identity and account events are always kept")
+	fs.Var(&c.collections, "collections", "store and serve only these collections (`NSID`s or prefix.*, separated by commas,\nmay be repeated); identity and account events are always kept,\nand what the log has of others until it is trimmed")
 }
 
 func (c *config) registerStores(fs *flag.FlagSet) {
