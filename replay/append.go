@@ -125,9 +125,9 @@ func (p *appendCall) stage(bs []*Block) error {
 const putBytes = 256
 
 // flushIsDue says whether the memtable is about to be full with this batch and the block that the
-// open group becomes. The log flushes it then, with no group open. A group that went over into the next
-// memtable would have its deletions there, and tables that overlap those before. Then compactions
-// would write the old ones again.
+// open group becomes. The log flushes it then, with no group open. A group that went over into the
+// next memtable would have its deletions there, and tables that overlap those before. Then
+// compactions would write the old ones again.
 func (p *appendCall) flushIsDue() bool {
 	bytes := int64(p.batch.Len()) + putBytes
 	if p.log.cfg.Retention > 0 {
