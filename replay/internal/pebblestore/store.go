@@ -34,7 +34,7 @@ const (
 // MinBlobMemTable they would be too many, and tables keep their values.
 const (
 	l0Threshold     = 4
-	l0Files         = 128 // with memtables of MinBlobMemTable; more are as many bytes, if smaller
+	l0Files         = 128 // with memtables of MinBlobMemTable: see l0FilesFor
 	targetFileBytes = 64 << 20
 
 	MinBlobMemTable = 8 << 20 // with smaller memtables, tables keep their values
@@ -140,8 +140,9 @@ func (cfg *Config) options() *pebble.Options {
 	return opts
 }
 
-// l0FilesFor is how many tables of level 0 are written into the last level together: about
-// targetFileBytes for each large range, with what they refer to. A trim gives back whole tables.
+// l0FilesFor returns how many tables of level 0 are written into the last level together. They have
+// about targetFileBytes for each large range, with what they refer to: the smaller the memtables,
+// the more tables. A trim gives back whole tables.
 func l0FilesFor(memTable int64) int {
 	return int(l0Files * MinBlobMemTable / memTable)
 }
