@@ -15,8 +15,9 @@ const (
 	// minDescriptors is the least limit that the daemon starts with.
 	minDescriptors = 512
 	// ownDescriptors is for what has no share: standard streams, listeners, locks, write-ahead
-	// logs, manifests, compactions, the relay, name look-ups, a backup.
-	ownDescriptors = 100
+	// logs, manifests, compactions, tables that Pebble closes in the background, the relay, name
+	// look-ups, a backup.
+	ownDescriptors = 200
 	// metricsConnections is how many connections --metrics-listen has at once. Others wait.
 	metricsConnections = 32
 	// minStoreFiles and maxStoreFiles bound the tables and blob files that one store keeps open.
