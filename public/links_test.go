@@ -27,13 +27,20 @@ func TestLinksAreServed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if status, answer := ask(off.Handler(), "GET", path, ""); status != 404 {
-		t.Errorf("without links: %d %s", status, answer)
+	for _, path := range []string{path, "/links", "/links/count?target=x"} {
+		if status, answer := ask(off.Handler(), "GET", path, ""); status != 404 || !strings.Contains(answer, "--links") {
+			t.Errorf("%s without links: %d %s", path, status, answer)
+		}
 	}
 	cfg.Links, cfg.Registerer = buildingLinks{}, prometheus.NewRegistry()
 	on, err := newServer(cfg, src, defaultTiming())
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, path := range []string{"/links/counts", "/xrpc/blue.microcosm.links.getLinks"} {
+		if status, answer := ask(on.Handler(), "GET", path, ""); status != 404 || !strings.Contains(answer, "docs/links.md") {
+			t.Errorf("%s: %d %s", path, status, answer)
+		}
 	}
 	w := httptest.NewRecorder()
 	on.Handler().ServeHTTP(w, httptest.NewRequest("GET", path, nil))
@@ -65,7 +72,20 @@ func TestGraphIsServed(t *testing.T) {
 	if status != 503 || !strings.Contains(answer, "50.0 % built") {
 		t.Errorf("%d %s", status, answer)
 	}
-	cfg.UIDs = nil
+	if status, answer := ask(s.Handler(), "GET", "/graph/mutual?actor=did:web:example.com", ""); status != 404 || !strings.Contains(answer, "docs/graph.md") {
+		t.Errorf("misspelt: %d %s", status, answer)
+	}
+	cfg.UIDs, cfg.Graph, cfg.Registerer = nil, nil, nil
+	off, err := newServer(cfg, src, defaultTiming())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/sets", "/sets/count", "/graph/mutuals"} {
+		if status, answer := ask(off.Handler(), "GET", path, ""); status != 404 || !strings.Contains(answer, "--graph") {
+			t.Errorf("%s without a graph: %d %s", path, status, answer)
+		}
+	}
+	cfg.Graph = buildingGraph{}
 	if _, err := newServer(cfg, src, defaultTiming()); err == nil || !strings.Contains(err.Error(), "UIDs") {
 		t.Errorf("a graph without UIDs: %v", err)
 	}

@@ -160,6 +160,7 @@ func (s *Server) routes() *http.ServeMux {
 			Graph: s.cfg.Graph, Links: s.cfg.Links, UIDs: s.cfg.UIDs, Log: s.cfg.Log, Logger: s.cfg.Logger, Registerer: s.cfg.Registerer,
 		}).Route(mux)
 	}
+	s.routeUnknown(mux)
 	return mux
 }
 

@@ -2,7 +2,6 @@ package viewapi
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -54,23 +53,22 @@ func New(cfg Config) *API {
 func (a *API) Handle(w http.ResponseWriter, r *http.Request, endpoint string,
 	serve func(http.Header, *http.Request) ([]byte, error)) {
 	begun := time.Now()
-	status := http.StatusOK
-	h := w.Header()
-	body, err := serve(h, r)
-	if err != nil {
+	if body, err := serve(w.Header(), r); err != nil {
 		failure := a.failure(err)
-		if failure.Status == http.StatusServiceUnavailable {
-			h.Set("Retry-After", "5")
-		}
 		a.metrics.errors.WithLabelValues(failure.Name).Inc()
-		status = failure.Status
-		body, _ = json.Marshal(failure) // strings are always encoded
+		failure.ServeHTTP(w, r)
+	} else {
+		write(w, http.StatusOK, body)
 	}
+	a.metrics.seconds.WithLabelValues(endpoint).Observe(time.Since(begun).Seconds())
+}
+
+func write(w http.ResponseWriter, status int, body []byte) {
+	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
 	w.Write(append(body, '\n'))
-	a.metrics.seconds.WithLabelValues(endpoint).Observe(time.Since(begun).Seconds())
 }
 
 // failure returns a client's answer for an error. Errors that the client has not caused are logged.

@@ -1,6 +1,7 @@
 package viewapi
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 )
@@ -21,6 +22,15 @@ type Error struct {
 }
 
 func (e *Error) Error() string { return e.Name + ": " + e.Message }
+
+// ServeHTTP answers a request with e.
+func (e *Error) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	if e.Status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "5")
+	}
+	body, _ := json.Marshal(e) // strings are always encoded
+	write(w, e.Status, body)
+}
 
 // Invalid is the answer to a request that is wrong.
 func Invalid(format string, args ...any) *Error {

@@ -1,0 +1,27 @@
+package public
+
+import (
+	"net/http"
+
+	"millrace/public/internal/viewapi"
+)
+
+// routeUnknown answers requests for endpoints of links and of the graph that do not exist, or that
+// the server was started without.
+func (s *Server) routeUnknown(mux *http.ServeMux) {
+	unknown := func(message string, paths ...string) {
+		for _, path := range paths {
+			mux.Handle("GET "+path, &viewapi.Error{Status: http.StatusNotFound, Name: "NotFound", Message: message})
+		}
+	}
+	if s.cfg.Links != nil {
+		unknown("no such endpoint: docs/links.md lists those of links", "/links/", "/xrpc/")
+	} else {
+		unknown("links are off: they need serve --references=on --links", "/links", "/links/", "/xrpc/")
+	}
+	if s.cfg.Graph != nil {
+		unknown("no such endpoint: docs/graph.md lists those of the graph", "/sets/", "/graph/")
+	} else {
+		unknown("the graph is off: it needs serve --references=on --graph", "/sets", "/sets/", "/graph/")
+	}
+}
