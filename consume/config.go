@@ -46,8 +46,8 @@ type Config struct {
 	// Idle, if set, is called by Handle's goroutine when everything that came was handed over,
 	// before it waits for more. It is called once more when the connection has ended. It may take a
 	// moment and return true: then it is looked again whether something came, and if not, Idle is
-	// called again. So frames that come one by one can be read several at a time. It is not called
-	// on connections whose sockets cannot be looked into (see Dial).
+	// called again. So frames that come one by one can be read several at a time. For connections
+	// that are no syscall.Conn it is called at the end only.
 	Idle func() (again bool)
 
 	PingInterval time.Duration // 0: 15 s

@@ -165,7 +165,7 @@ func (c *conn) keep(ctx context.Context, every time.Duration) {
 }
 
 // close ends the connection and returns when the keeper has ended. If sendClose, the relay gets a
-// close frame, and given a moment to read it. Closing a socket with unread data would take the
+// close frame and a moment to read it. Closing a socket with unread data would take the
 // close frame back.
 func (c *conn) close(sendClose bool) {
 	close(c.stopKeeper)

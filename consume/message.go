@@ -13,7 +13,7 @@ const (
 	maxKeptBuffer = 1 << 20
 
 	// shrinkEvery is the number of messages between two looks at whether the buffer is too large.
-	// It is odd, so that both buffers come under the eye when each message is kept.
+	// It is odd, so that both buffers are looked at when each message is kept.
 	shrinkEvery = 4095
 )
 

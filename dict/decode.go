@@ -42,8 +42,8 @@ func NewDecoder(maxBytes int, ds ...*Dictionary) (*Decoder, error) {
 
 // Append decompresses src, which must be exactly one frame, and appends its content to dst. It
 // returns dst extended, or as it was with an error. The slices must not overlap; neither is kept.
-// An error wraps errTooLarge (content over the decoder's limit; nothing was decoded or allocated),
-// errUnknownDictionary or ErrCorrupt.
+// An error wraps errTooLarge (content over the limit; if the frame states its size, nothing was
+// allocated), errUnknownDictionary or ErrCorrupt.
 func (d *Decoder) Append(dst, src []byte) ([]byte, error) {
 	info, err := inspectFrame(src)
 	if err != nil {

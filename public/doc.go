@@ -1,5 +1,5 @@
-// Package public serves the log over HTTP and websockets. It has Jetstream's v1 wire and what is
-// ours on top of it (docs/wire.md has every row), plus cursors, dictionaries and health.
+// Package public serves the log over websockets, as Jetstream's v1 and v2 wires and what is ours
+// on top (docs/wire.md), and over HTTP: links, the graph, UIDs, dictionaries, health and status.
 //
 // # Subscribers
 //
@@ -46,7 +46,7 @@
 //
 // # Locks
 //
-// sessions.mu (the set of subscribers), waker.mu, sharedFilters.mu and those of package admission
-// are leaves. Nothing is called and no other lock is taken while one is held. sleeper.sleepMu is
-// held while the waker uses a reader; conn.wake is called under it.
+// status.mu is held while a status is computed, and sleeper.sleepMu while the waker uses a reader.
+// The others, and those of package admission, are leaves: under one no other lock of the two
+// packages is taken. conn.wake takes none.
 package public

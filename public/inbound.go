@@ -21,7 +21,7 @@ const (
 	// as there are slots.
 	smallMessageBytes  = 4 << 10
 	mediumMessageBytes = 1 << 20
-	// slotPatience is how many times as long as a message may take to arrive one waits for a slot.
+	// slotPatience times as long as a message may take to arrive is the wait for a slot.
 	// Some addresses that send half a message each may be first.
 	slotPatience = 4
 

@@ -153,9 +153,9 @@ func tooManyRequests() *refusal {
 	return unavailable("", "too many such requests at once: try again in five seconds")
 }
 
-// takeBatchTurn waits for one of batches, before any of the body is read: who waits takes no memory
-// for it. It first waits until no other message of the address is on its way: one that sends slowly
-// takes one of batches at most. The caller calls done, unless it is refused.
+// takeBatchTurn waits for one of batches, before any of the body is read: waiting takes no memory.
+// It first waits until no other message of the address is on its way: one that sends slowly takes
+// one of batches at most. The caller calls done, unless it is refused.
 func (a *lookupAPI) takeBatchTurn(r *http.Request) (done func(), refused *refusal) {
 	ctx, cancel := context.WithTimeout(r.Context(), lookupTimeout)
 	defer cancel()

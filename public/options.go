@@ -27,7 +27,7 @@ const (
 	maxKinds             = 4 // that there are
 )
 
-// errInvalidOptions begins every complaint about what a client asked for.
+// errInvalidOptions begins errors about the options of a subscriber.
 var errInvalidOptions = errors.New("invalid subscriber options")
 
 func invalidOption(format string, args ...any) error {

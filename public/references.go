@@ -35,8 +35,7 @@ type referencesNotice struct {
 	said    bool
 }
 
-// wantsReferences says whether events without references are not what the subscriber takes them
-// for.
+// wantsReferences says whether the subscriber asked for references, or filters by them.
 func (s *subscriber) wantsReferences() bool { return s.opts.references || s.filter.byReference }
 
 // beforeReferences returns the point after which the log, which has some, has references, and

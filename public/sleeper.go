@@ -6,7 +6,7 @@ import (
 	"millrace/replay"
 )
 
-// sleeper is what the waker has to do with of a subscriber. While the subscriber is asleep reader
+// sleeper is the part of a subscriber that the waker uses. While the subscriber is asleep reader
 // and through are the waker's, else they are the pull loop's.
 type sleeper struct {
 	reader  reader

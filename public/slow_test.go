@@ -184,8 +184,6 @@ func TestEventsPerSecond(t *testing.T) {
 	})
 }
 
-// Chunks that are being written to subscribers that catch up take no more memory than
-// Config.ChunkBytes. A client that does not take its chunk gives way after firstPatience.
 // TestUpdateWhileHeldBack: an options update that comes while --max-events-per-second holds a live
 // subscriber back is in force when the hold ends, and not only at the next ping.
 func TestUpdateWhileHeldBack(t *testing.T) {
@@ -205,6 +203,8 @@ func TestUpdateWhileHeldBack(t *testing.T) {
 	})
 }
 
+// Chunks that are being written to subscribers that catch up take no more memory than
+// Config.ChunkBytes. A client that does not take its chunk gives way after firstPatience.
 func TestChunksShareTheirBytes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const room, clients = 3, 10

@@ -17,7 +17,7 @@ const (
 	statusEvery = time.Second
 	// statusCollections is how many collections a status names; the rest is one number.
 	statusCollections = 20
-	// historyCollections is how many of them have a history.
+	// historyCollections is how many collections have a history.
 	historyCollections = 7
 	// rateSteps is how many steps a rate is the mean of: ten seconds.
 	rateSteps = int(10 * time.Second / replay.CountStep)

@@ -143,7 +143,7 @@ func (r *rateJSON) add(o rateJSON) {
 	r.PerSecond += o.PerSecond
 }
 
-// kinds returns the counts by kind and operation under the names they have here.
+// kindsOf returns the counts by kind and operation under the names they have here.
 func kindsOf(c *replay.Counts) []replay.CollectionCount {
 	return []replay.CollectionCount{
 		{Name: "create", Count: c.Creates}, {Name: "update", Count: c.Updates}, {Name: "delete", Count: c.Deletes},

@@ -147,8 +147,7 @@ func (s *subscriber) pull() error {
 }
 
 // nextChunk reads the next chunk, unless the connection must end. Its error is that of a write.
-// Only a few subscribers that are catching up read at a time. Looking through the log is all work
-// and no waiting, and those that are live would wait for it.
+// Only a few subscribers that are catching up read at a time (catchUpLimits).
 func (s *subscriber) nextChunk() (ok bool, err error) {
 	if !s.atEnd {
 		if ok, err := s.awaitTurn(); !ok {

@@ -152,8 +152,8 @@ func (m *messages) appendV2Point(dst []byte, name string, through replay.Point) 
 	return m.append(dst, append(p, '}', '}'))
 }
 
-// appendV2Error appends an error frame, after which the connection ends. The same holds of its
-// strings.
+// appendV2Error appends an error frame, after which the connection ends. Nothing in
+// its strings needs escaping.
 func (m *messages) appendV2Error(dst []byte, name, text string) []byte {
 	return m.append(dst, []byte(`{"$type":"error","error":"`+name+`","message":"`+text+`"}`))
 }

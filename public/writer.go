@@ -107,7 +107,8 @@ func (w *writer) trim() {
 }
 
 // keepRest copies what is left after n bytes of head, frames and tail, from the start of the frame
-// that was cut. If there is no memory for that, it keeps that frame only, for finish.
+// that was cut. If there is no memory for that, it keeps that frame only, for finish, or nothing if
+// the frame is larger than maxChunkBytes.
 func (w *writer) keepRest(head []byte, frames [][]byte, tail []byte, n int64) error {
 	for _, b := range append(append([][]byte{head}, frames...), tail) {
 		if n >= int64(len(b)) {

@@ -65,7 +65,7 @@ const (
 	testSeq  = 31527015322
 )
 
-// record returns a small valid record.
+// testRecord returns a small valid record.
 func testRecord(text string) []byte {
 	return cborOf(cborMap{{"text", text}, {"$type", "app.bsky.feed.post"}})
 }

@@ -101,7 +101,7 @@ func adviseNewer(err error, dataDir string) error {
 		by, thisBuild().version))
 }
 
-// refuseNewer returns an error if a newer millrace wrote a store of dataDir; "": there is none. The
+// refuseNewer returns an error if a newer millrace wrote a store of dataDir ("": none). The
 // stores are opened for reading only, and nothing changes. If this build had them open last, none
 // is. What else is wrong is found later.
 func refuseNewer(ctx context.Context, dataDir string) error {

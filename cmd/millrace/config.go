@@ -72,7 +72,7 @@ type config struct {
 // testHooks are what tests put in the place of the real things. No flag sets them.
 type testHooks struct {
 	now  func() time.Time // the wall clock of the log's stamps and of retention; nil: time.Now
-	fs   vfs.FS           // of both stores; nil: the real one
+	fs   vfs.FS           // of all stores; nil: the real one
 	uids closableStore    // nil: the one that --intern names
 }
 

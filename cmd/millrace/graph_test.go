@@ -19,7 +19,7 @@ import (
 	"millrace/translate"
 )
 
-// graphSource is the source of each kind of edge, by the names of its sets.
+// graphSources has the source of each kind of edge, by the names of its sets.
 var graphSources = map[string]string{
 	"follows": "app.bsky.graph.follow:subject", "followers": "app.bsky.graph.follow:subject",
 	"blocks": "app.bsky.graph.block:subject", "blockedBy": "app.bsky.graph.block:subject",

@@ -62,7 +62,7 @@ type daemon struct {
 }
 
 // gcPercent is more than Go's 100: most of what is allocated are blocks of the log for readers,
-// which the memory limit bounds anyhow. It makes a cold replay some 15 % faster.
+// which the memory limit bounds anyhow. It makes a cold replay faster.
 const gcPercent = 300
 
 func (c *config) serve(ctx context.Context, _ []string, _, stderr io.Writer) error {
@@ -427,7 +427,7 @@ func (d *daemon) servingConfig(shares memoryShares, proxies []netip.Prefix) publ
 }
 
 // run works until ctx ends or a part fails. Then it stops everything in order: reading the relay,
-// draining into the log, telling subscribers, closing the stores.
+// draining into the log, informing subscribers, closing the stores.
 func (d *daemon) run(ctx context.Context) error {
 	defer d.close()
 	d.logger.Info("millrace serves", "version", thisBuild().version, "relay", d.cfg.relay,

@@ -10,7 +10,7 @@ import (
 // tailProgressEvery is how often the progress line is written.
 const tailProgressEvery = 250 * time.Millisecond
 
-// liveLag is how old an event is at most of which one would not say that it is replayed.
+// liveLag is how old an event may be and still count as live.
 const liveLag = 5 * time.Second
 
 // eraseLine takes back what the terminal's line holds.

@@ -270,7 +270,7 @@ func (s *simulator) do(t *testing.T, action string) {
 	}
 }
 
-// status reports how many messages relaysim has made.
+// messages reports how many messages relaysim has made.
 func (s *simulator) messages(t *testing.T) int64 {
 	t.Helper()
 	resp, err := http.Get(s.admin + "status")

@@ -13,7 +13,7 @@ import (
 	"millrace/translate"
 )
 
-// testKit makes hostile messages, always the same.
+// testBuilder makes hostile messages, always the same.
 func testBuilder() *messageBuilder {
 	rng := newRand(4, "kit")
 	clk := virtualClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), time.Millisecond)

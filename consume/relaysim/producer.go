@@ -69,7 +69,7 @@ func (p *producer) publish() {
 	p.current.Store(&n)
 }
 
-// errStopped is what do returns once production has ended.
+// errStopped is what do returns once its context has ended.
 var errStopped = errors.New("the producer has stopped")
 
 // do runs f between two frames, in the producer's goroutine, and waits for it.

@@ -72,7 +72,7 @@ func (c *Client) leave(i int, err error, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.selector.lenient = c.lenient
-	if !errors.Is(err, ErrLag) { // then it is noted
+	if !errors.Is(err, ErrLag) { // leaveForLag notes it
 		c.selector.servers[i].notBefore = now.Add(wait)
 	}
 	if !isPermanent(err) {

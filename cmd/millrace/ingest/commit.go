@@ -9,7 +9,7 @@ import (
 	"millrace/replay"
 )
 
-// maxGroup is how many sealed blocks share one sync.
+// maxGroup is how many jobs share one sync at most.
 const maxGroup = jobsInFlight
 
 // commit makes sealed jobs durable in order, as many at a time as are ready.

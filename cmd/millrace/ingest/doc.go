@@ -30,9 +30,9 @@
 // # Limits and back-pressure
 //
 // jobsInFlight jobs exist, rawsInFlight of them with frames. The JSON between order and disk, with
-// the sources and subjects of its references, has a third of Config.InFlightBytes. When all are in
-// use, or SetReading(false) was called, Handle waits, and so does the relay's socket: that is the
-// only back-pressure.
+// the sources and subjects of its references, has a third of Config.InFlightBytes, or 8 MiB if that
+// is less. When all are in use, or SetReading(false) was called, Handle waits, and so does the
+// relay's socket: nothing else holds it back.
 //
 // # Failures
 //

@@ -25,8 +25,7 @@ const (
 	// maxPositionAge is how long the position may be ahead of the log when frames bring no events.
 	maxPositionAge = time.Second
 	// maxJobBytes is how many bytes of frames a block may have. A block then fits into a core's own
-	// cache. At full speed the blocks in flight are a lag of some 30 ms; with four times the bytes
-	// it would be 100 ms.
+	// cache, and the blocks in flight are a small lag at full speed.
 	maxJobBytes = 1 << 20
 	// jobsInFlight is how many blocks are between the socket and the disk at once.
 	jobsInFlight = 8
@@ -342,7 +341,7 @@ func (p *Pipeline) Finish() {
 	close(p.ordered)
 }
 
-// Run works until finish was called and everything is durable, or until ctx ends.
+// Run works until Finish was called and everything is durable, or until ctx ends.
 func (p *Pipeline) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for range max(2, runtime.GOMAXPROCS(0)) {

@@ -15,8 +15,7 @@ type translator interface {
 }
 
 // frameTranslator is a translator that survives its own bugs. A frame on which it panics is
-// dropped, for no frame may stop the stream, and would again after a restart. One goroutine uses
-// it.
+// dropped, as it would stop the stream anew after each restart. One goroutine uses it.
 type frameTranslator struct {
 	make func() (translator, error)
 	t    translator

@@ -17,5 +17,5 @@
 // that the log lacks, the account is refused as too old. If the log has a commit above the rev from
 // before --as-of, a repository counts as old as its rev. Of rows that cannot be noticed.
 //
-// Nothing here starts a goroutine; a Reader, an Import, an Export and a Check belong to one.
+// Only EdgeReader.Read starts goroutines, and it waits for them. All else belongs to one.
 package refs

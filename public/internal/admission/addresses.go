@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	// maxAddresses bounds how many client addresses are remembered.
+	// maxAddresses is how many addresses Admit remembers at most.
 	maxAddresses = 1 << 16
 	// SharedProxyConnections is how many connections of one address make Admit report it as Shared.
 	// Only an address counts that says it forwards others' requests, and is no trusted proxy.
@@ -40,14 +40,14 @@ func (c *Controller) addressLocked(key netip.Prefix, now time.Time) *address {
 	return e
 }
 
-// dropLocked forgets an address that nothing is counted for and that never spent an attempt.
+// dropLocked forgets an address that nothing is counted for and that has all its attempts.
 func (c *Controller) dropLocked(key netip.Prefix, e *address) {
 	if !e.holds() && e.attempts >= float64(c.cfg.AttemptBurst) {
 		delete(c.addresses, key)
 	}
 }
 
-// sweepLocked forgets all addresses that nothing is counted for, and reports whether there were
+// sweepLocked refills attempts and drops all addresses that it can. It reports whether there were
 // any. It looks at most once a second.
 func (c *Controller) sweepLocked(now time.Time) bool {
 	if now.Sub(c.swept) < time.Second {
@@ -78,7 +78,7 @@ type Verdict struct {
 }
 
 // Admit counts one attempt of client, and one connection if it is let in; the caller must then
-// Leave. forwards is ClientOf's. Loopback is counted but not limited.
+// Leave. forwards is ClientOf's. Loopback has no limits of its own.
 func (c *Controller) Admit(client netip.Addr, forwards bool, now time.Time) Verdict {
 	key := keyOf(client)
 	c.mu.Lock()
@@ -110,8 +110,8 @@ func (c *Controller) Admit(client netip.Addr, forwards bool, now time.Time) Verd
 	return v
 }
 
-// roomLocked reports whether the table has room for an address. One of which more is known than
-// unfinished handshakes has its own.
+// roomLocked reports whether the table has room for an address. One that has connections, or has
+// spent attempts, keeps its place.
 func (c *Controller) roomLocked(key netip.Prefix) bool {
 	e := c.addresses[key]
 	if e == nil {

@@ -21,7 +21,7 @@
 //
 // All that is counted by address is in one map with one lock. An entry goes when nothing of its
 // address is held and its attempts have refilled. That is at once if it never spent one, else when
-// the table is full. A full table takes no address that it does not know.
+// the table is full. A full table takes new addresses for unfinished handshakes only.
 //
 // # Concurrency
 //

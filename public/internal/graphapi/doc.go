@@ -2,7 +2,7 @@
 // GraphD's questions by name under /graph.
 //
 //	parameters ── Await ──▶ turn ──▶ UIDs of names ──▶ sets of links ──▶ graph ──▶ names ──▶ JSON
-//	    400        412      503       400, 503           422, 503      422, 412     503
+//	    400        400      503       400, 503           422, 503     4xx, 503      503
 //
 // An answer is of one position of the graph, which its headers say. A set of links is read on
 // demand and kept for some seconds. With one the position is that of the oldest part. A cursor

@@ -71,7 +71,7 @@ func write(w http.ResponseWriter, status int, body []byte) {
 	w.Write(append(body, '\n'))
 }
 
-// failure returns a client's answer for an error. Errors that the client has not caused are logged.
+// failure returns a client's answer for an error. One without an answer of its own is logged.
 func (a *API) failure(err error) *Error {
 	if failure, ok := errors.AsType[*Error](err); ok {
 		return failure

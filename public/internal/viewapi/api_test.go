@@ -69,7 +69,7 @@ func newAPI(t *testing.T, uids UIDs) (a *API, logged *bytes.Buffer, reg *prometh
 	return a, logged, reg
 }
 
-// TestHandle: each error has its answer, is counted, and is logged if the client has not caused it.
+// TestHandle: each error has its answer, is counted, and is logged if its status is 500.
 func TestHandle(t *testing.T) {
 	a, logged, reg := newAPI(t, testUIDs{})
 	for _, tc := range []struct {

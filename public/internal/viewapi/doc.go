@@ -1,7 +1,7 @@
 // Package viewapi has what the APIs share that answer from a view of the log: links, the graph.
 //
-//	parameters ── Await ──▶ Turn ──▶ Position ──▶ … ──▶ Names ──▶ JSON
-//	    400        412       503        412                503
+//	parameters ── Await ──▶ Turn ──▶ … ──▶ Reached ──▶ … ──▶ Names ──▶ JSON
+//	    400        400       503              412              503
 //
 // A view is of one position of the log, which headers of each answer say. A request may wait for a
 // position, and has no turn while it does. Errors have XRPC's form.

@@ -100,7 +100,7 @@ func (d *Directory) Changed(uid uint64, did string) {
 	}
 }
 
-// Refresh fetches the key of an account anew, at most once in five minutes, for one that has not
+// Refresh fetches the key of an account anew, if it is five minutes old, for one that has not
 // verified a signature. pending says that it is being fetched: the key may be another soon.
 func (d *Directory) Refresh(uid uint64, did string) (pending bool) {
 	check, now := xxhash.Sum64String(did), d.cfg.Now().UnixNano()
