@@ -24,8 +24,8 @@ type waitingString struct {
 	next *waitingString // the same string of another; guarded by registry.mu
 }
 
-// registry has the strings that wait for their UIDs. Resolve asks it for each Name, and for its
-// authority, before it returns.
+// registry has the strings that wait for their UIDs. Resolve asks it for each Name, and for the DID
+// in it, before it returns.
 type registry struct {
 	strings atomic.Int64 // that wait; written under mu
 
@@ -34,7 +34,7 @@ type registry struct {
 }
 
 // Await calls found with the UID of each of the strings. That is at once for those that have one.
-// For the others it is as soon as Resolve has it for a Name or its authority, before that call
+// For the others it is as soon as Resolve has it for a Name or the DID in it, before that call
 // returns. So a caller that uses the found UIDs misses no event that refers to the strings. It must
 // read the events that Resolve has not returned yet when Await does. found may be called from any
 // goroutine, and more than once for a string; it must not call the Interner. The strings are kept
@@ -116,7 +116,7 @@ func (r *registry) forgetLocked() {
 // waits says whether a string waits.
 func (r *registry) waits() bool { return r.strings.Load() > 0 }
 
-// resolved gives the UIDs of a DID, or of an AT URI and its authority, to those that wait for them.
+// resolved gives the UIDs of a DID, or of an AT URI and the DID in it, to those that wait for them.
 func (r *registry) resolved(name []byte, did, uri uint64) {
 	if rest, isURI := bytes.CutPrefix(name, []byte(schemeAT)); isURI {
 		r.give(name, uri)

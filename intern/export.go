@@ -175,7 +175,7 @@ func (x *exporter) flush() error {
 	return err
 }
 
-// collections are few: after an interruption among them, the export begins anew with them.
+// collections are few: after an interruption all are scanned again, and those written left out.
 func (x *exporter) collections(ctx context.Context) error {
 	if x.old.kind == segUIDs || x.old.kind == segSequences {
 		return nil

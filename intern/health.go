@@ -37,8 +37,7 @@ func outage(err error) bool {
 	return errors.Is(err, kv.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// recently is how long ago a store answered that one transaction which ran out of time does not
-// make unreachable.
+// recently: a transaction that runs out of time is no outage if the store answered within it.
 const recently = time.Second
 
 // note takes the outcome of an attempt. Errors that say nothing about the store's health leave it

@@ -29,8 +29,8 @@ func checkDump(r io.Reader) (*Summary, error) {
 	return d.header.summary(d.counts, d.offset), nil
 }
 
-// Import brings a dump into an empty store: first names and keys, last the counters, and with them
-// the header that makes it a store. The store has the dump's store ID and prefix bits. The dump is
+// Import brings a dump into an empty store: names and keys, then the counters, last the header that
+// makes it a store. The store has the dump's store ID and prefix bits. The dump is
 // checked whole before anything is written. Begun again after an interruption it goes on where it
 // was. progress, if not nil, gets the number of names written so far.
 func Import(ctx context.Context, store kv.Store, r io.ReadSeeker, progress func(names uint64)) (*Summary, error) {

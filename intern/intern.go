@@ -281,7 +281,7 @@ func (in *Interner) finish(c *call) error {
 }
 
 // dispatch queues the items that are not done, with the group if another instance leads them, else
-// with their workers. It returns false if there are none.
+// with their workers. It returns false if there are none, or direct has done them.
 func (in *Interner) dispatch(c *call) bool {
 	var ours, theirs []*item
 	for i := range c.items {
@@ -325,7 +325,7 @@ func (in *Interner) split(c *call, items []*item) []task {
 	return slices.DeleteFunc(tasks, func(t task) bool { return t.call == nil })
 }
 
-// handOver queues a task with its worker. It returns false if its caller has left.
+// handOver queues a task with its worker; false: its caller has left, or the Interner was closed.
 func (in *Interner) handOver(t task) bool {
 	select {
 	case in.workers[t.worker].queue <- t:

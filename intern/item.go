@@ -11,7 +11,7 @@ import (
 
 // item is one string to be resolved, with the DID it hangs on, or a DID alone.
 type item struct {
-	did  []byte // forward key of the DID; nil for formHandle
+	did  []byte // forward key of the DID, if its UID is not known; nil for formHandle
 	coll []byte // collection, if its number is not known
 	text []byte // as in entry; for formRecord and formHandle
 

@@ -58,7 +58,7 @@ func (s *sequences) giveBack(sequence uint32) {
 // allocator takes UIDs from one sequence for one worker, transaction after transaction. When the
 // sequence is exhausted, or another worker turns out to use it, it takes another.
 //
-// A transaction calls open, then uid as often as it likes, then finish; committed or failed follow.
+// A transaction calls begin, then uid as often as it likes, then finish, and committed or failed.
 type allocator struct {
 	codec     codec
 	sequences *sequences

@@ -25,7 +25,7 @@ func quickTiming() share.Timing {
 	return t
 }
 
-// stream is batch n of a stream that all Interners read. It has new records of mostly known
+// streamBatch is batch n of a stream that all Interners read. It has new records of mostly known
 // accounts, some of them with keys that the caches do not take.
 func streamBatch(n, size int) []string {
 	rng := rand.New(rand.NewPCG(uint64(n), 9))

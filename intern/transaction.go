@@ -126,8 +126,7 @@ func (t *transaction) run(ctx context.Context, txn kv.Txn) error {
 	return nil
 }
 
-// keep returns what b, appended to the buffer, has become. The buffer's older parts stay where they
-// are.
+// keep returns what was appended to the buffer from at on. It stays valid when the buffer grows.
 func (t *transaction) keep(at int) []byte { return t.buffer[at:len(t.buffer):len(t.buffer)] }
 
 func (t *transaction) get(ctx context.Context, txn kv.Txn) error {

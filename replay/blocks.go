@@ -21,7 +21,7 @@ import (
 
 // blockStore reads what the log has on disk: indexes, parts and spans of blocks. It owns what
 // readers share for that: the cache, the bound of what they hold open, and reading ahead. Its users
-// hold storeMu shared.
+// hold storeMu shared or, trims, trims.mu.
 type blockStore struct {
 	store   *pebblestore.Store
 	snap    *atomic.Pointer[snapshot] // the log's, whose floor says what a trim deleted

@@ -65,7 +65,7 @@ func ParseCursor(s string) (Cursor, error) {
 // TimeUS returns the stamp of a time cursor.
 func (c Cursor) TimeUS() (us int64, ok bool) { return c.timeUS, c.kind == cursorTime }
 
-// String returns the cursor as ParseCursor reads it, "live" for a live one.
+// String returns the cursor as ParseCursor reads it, "live" for a live one, a seq as its number.
 func (c Cursor) String() string {
 	switch c.kind {
 	case cursorTime:

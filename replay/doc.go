@@ -50,8 +50,8 @@
 // # Small blocks
 //
 // A quiet relay makes 180 blocks of a few events a second. The newest small blocks (at most 256
-// events) are a group. The Append that brings it to about 1,024 events, or to a quarter of the
-// tail's memory, replaces it by one block with all their events. The batch has the merged block
+// events) are a group. The Append that brings it to about 1,024 events, or to 1 MiB or a quarter of
+// the tail's memory, replaces it by one block with all their events. The batch has the merged block
 // under the key of the group's last, SINGLEDELs for the others, and what is new. Readers hold
 // places and no blocks, so they do not see it happen. A group is always wholly in the tail, so no
 // reader looks for its blocks in the store. It never spans a gap, two epochs or two memtables (the
@@ -65,7 +65,7 @@
 // They are in a part of their own that only readers with a filter for them read (internal/filter).
 // Sources have numbers of the log's own. The caller of Seal asks for them, and the next Append
 // writes new ones. The collection of a reference's source is always that of its event.
-// A log is of another version from its first reference on. A variant may have references, too,
+// A log is of another version once it was opened for them. A variant may have references, too,
 // whose subjects are strings of Config.Strings. Those of a block of the tail are built all at once,
 // of one on disk those of the events that are wanted.
 //
@@ -105,6 +105,6 @@
 // concurrent use. A Reader, a Chunk and a Stamper belong to one goroutine at a time. Locks, in
 // order: trims.mu (one trim at a time), Log.mu (snapshot changes, commits), blockStore.storeMu
 // (readers share it, Close excludes them), openParts.mu, the cache's. No goroutine waits for
-// another with that held. Cache entries wait in one direction only: a variant may wait for a part,
-// a part for nothing. Goroutines that read ahead hold storeMu as readers do; Close waits for them.
+// another with that held. What loads a cache entry waits for no other entry. Goroutines that read
+// ahead hold storeMu as readers do; Close waits for them.
 package replay

@@ -16,7 +16,7 @@ import (
 
 // Open opens the log in cfg.Dir, or makes an empty one. It reads the meta values, the sources, the
 // keys of the spans, and the indexes of the blocks that no span covers yet. A log of 36 hours at
-// 1,500 events/s has some 3,000 spans. Errors: ErrNoLog, ErrInUse (both if read only),
+// 1,500 events/s has some 3,000 spans. Errors: ErrNoLog (if read only), ErrInUse, ErrLost,
 // ErrRelayMismatch, errUIDStoreMismatch, ErrNewerFormat, *CorruptionError, and those of the disk.
 func Open(cfg Config) (*Log, error) {
 	if err := cfg.validate(); err != nil {

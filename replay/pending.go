@@ -9,8 +9,8 @@ import (
 // them on one channel, Log.Changed, and then asks each reader, with Pending, whether it is worth
 // waking.
 
-// Changed returns a channel that is closed once the log holds more than when Changed was called, or
-// is closed. Get it before looking at readers: then nothing is missed.
+// Changed returns a channel that is closed once the log has changed since the call, or is closed.
+// Get it before looking at readers: then nothing is missed.
 func (l *Log) Changed() <-chan struct{} { return l.snap.Load().changed }
 
 // PendingScratch is memory that Pending uses; the zero value is ready. One goroutine uses it, for

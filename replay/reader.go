@@ -58,7 +58,7 @@ type Reader struct {
 // readerPlace is where a reader is.
 type readerPlace struct {
 	next    int64 // the first stamp that was not looked at
-	gapNext int64 // the first stamp whose gap was not given; >= next but after a gap was
+	gapNext int64 // the first stamp whose gap was not given; next, or more after a gap was
 	through Point
 
 	// after is the position cursor's place. Nothing at or before it is given, even if it comes only
@@ -79,8 +79,8 @@ type planner struct {
 	aheadTo int64 // from where on the last block begins that was read ahead
 }
 
-// NewReader makes a reader, which the caller closes. Errors: ErrUnknownStream,
-// errUnknownDictionary, ErrClosed.
+// NewReader makes a reader, which the caller closes. Errors: ErrUnknownStream, ErrTooOld,
+// ErrV2Seqs, errUnknownDictionary, ErrClosed, *CorruptionError.
 func (l *Log) NewReader(cfg ReaderConfig) (*Reader, error) {
 	l.blocks.storeMu.RLock()
 	defer l.blocks.storeMu.RUnlock()
@@ -152,8 +152,8 @@ func (r *Reader) Clamped() (oldest Point, clamped bool) { return r.oldest, r.cla
 func (r *Reader) Before(us int64) bool { return r.next <= us }
 
 // Next overwrites c with what comes next. It may read the disk but never waits for new events.
-// Errors: ErrTrimmed, ErrClosed, ErrFailed, *CorruptionError. After one, c is empty and the reader
-// stays where it was.
+// Errors: ErrTrimmed, ErrClosed, ErrFailed, *CorruptionError. After one, c has neither frames nor a
+// gap, and the reader has passed over nothing for it.
 func (r *Reader) Next(c *Chunk) error {
 	c.Reset()
 	if r.closed {

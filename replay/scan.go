@@ -10,7 +10,7 @@ import (
 )
 
 // blockScan walks over the indexes of stored blocks within one call of Next. It sees one state of
-// the store. Its user holds storeMu.
+// the store. Its user keeps the store open, see blockStore.
 type blockScan struct {
 	bs *blockStore
 	it *pebbleguard.Iterator // nil until the first find
@@ -31,7 +31,7 @@ func (c *blockScan) part() format.Range {
 }
 
 // find returns the index of the first block that has an event stamped from or later. s is the
-// snapshot that says there is one: from > s.floor.timeUS and from <= s.beforeTail.timeUS.
+// snapshot that says there is one: from > s.Floor.TimeUS and from <= s.beforeTail.TimeUS.
 func (c *blockScan) find(s *snapshot, from int64) (*blockIndex, error) {
 	before := c.before
 	if before != nil && before.Key() != from-1 {

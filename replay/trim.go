@@ -22,8 +22,8 @@ const (
 	maxTrimInterval = 30 * time.Second
 )
 
-// trimInterval is how often Run trims. It is often enough that at most a hundredth of the retention
-// is kept too long, rarely enough that range deletions stay few.
+// trimInterval is how often Run trims: every hundredth of the retention, within bounds. So range
+// deletions stay few.
 func (l *Log) trimInterval() time.Duration {
 	return min(max(l.cfg.Retention/100, minTrimInterval), maxTrimInterval)
 }

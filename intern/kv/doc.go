@@ -16,8 +16,8 @@
 //   - A transaction has limits of size and time (Limits). Past them it fails with ErrTooLarge or
 //     ErrTooOld.
 //
-// Begin, Get, Last, Scan, Commit, in this order in one goroutine, make a transaction; transactions
-// are independent and run concurrently. Run is the retry loop.
+// A transaction is Begin, reads and writes, Commit and Close, in one goroutine; transactions are
+// independent and run concurrently. Run is the retry loop.
 //
 // Stores: pebblekv (one process), fdbkv (FoundationDB, with -tags fdb), simkv (in memory, with
 // faults, for tests and benchmarks).

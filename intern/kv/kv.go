@@ -61,8 +61,8 @@ type Store interface {
 // Range is the keys k with Begin <= k < End.
 type Range struct{ Begin, End []byte }
 
-// Pair is a key with its value. Both belong to the transaction that returned them and are valid
-// until its Close. The zero Pair means: none.
+// Pair is a key with its value. Both are the transaction's, and valid during the call that they are
+// passed to.
 type Pair struct{ Key, Value []byte }
 
 // Txn is one transaction. It belongs to one goroutine.

@@ -57,8 +57,8 @@
 //	section  kind:u8 length:u32 payload CRC-32C of kind, length and payload:u32
 //	  1      head: JSON, see Header; first
 //	  2      UIDs of the next accounts:u64 …
-//	  3      source:u8 ordinal:u32, Out sets: (members<<1|bitmap:uvarint length:uvarint data) …
-//	  4      source:u8, incomplete sets of Out, then of In: bitmaps, each length:u32 data
+//	  3      table:u8 ordinal:u32, Out sets: (members<<1|bitmap:uvarint length:uvarint data) …
+//	  4      table:u8, incomplete sets of Out, then of In: bitmaps, each length:u32 data
 //	  5      (source:u32 actor:u32 subject:u32 record:u64) …: second and later records
 //	  6      the end: nothing
 //

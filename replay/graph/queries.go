@@ -22,10 +22,8 @@ func DefaultSources() []string { return []string{SourceFollow, SourceBlock} }
 
 // Queries is what a server asks; package feed implements it. It is safe for concurrent use.
 type Queries interface {
-	// Graph returns the graph that answers now; it stays the feed's, which closes it. Each of its
-	// answers says up to which position it counts, and whether it misses edges. Errors:
-	// ErrBuilding, and the failure of the feed. A question to a graph that was replaced meanwhile
-	// is answered with ErrClosed: ask Graph again.
+	// Graph returns the graph; it stays the feed's, which closes it. Each of its answers says up to
+	// which position it counts, and whether it misses edges. Error: ErrBuilding.
 	Graph() (*Graph, error)
 	// Source returns the number that Set.Source and Has take. ok is false of a source that is not
 	// kept.

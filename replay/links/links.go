@@ -33,8 +33,8 @@ type Queries interface {
 }
 
 // View is links at one position. One goroutine at a time uses it. Accounts that are not active are
-// in all counts and totals, and in no list. Deleted accounts leave lists at once, and counts as
-// their records are swept. The error of each method is the cause of ctx's end, or the store's.
+// in all counts and totals but OtherCounts', and in no list. Deleted accounts leave lists at once,
+// and counts as their records are swept. Errors: the cause of ctx's end, and the store's.
 type View interface {
 	// Position is that of all answers of the view.
 	Position() references.Position

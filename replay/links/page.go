@@ -115,8 +115,7 @@ func (v *view) arrivals(set Set, account uint64) ([]uint64, error) {
 	return arrivals, nil
 }
 
-// maxPageLinks is how many links a page looks at, if it is not to be longer. Few of them may be
-// listed.
+// maxPageLinks is how many links a page looks at, unless its limit is higher. Few may be listed.
 const maxPageLinks = 10_000
 
 // each calls fn with the links of l that are visible, until it returns false. If there are more

@@ -40,8 +40,7 @@ func (v *view) walk(set Set, after uint64, forward bool) *walker {
 	return w
 }
 
-// next returns the members of the next chunk, nil at the end. They are
-// good until the next call.
+// next returns the members of the next chunk, nil at the end. They are good until the next call.
 func (w *walker) next() ([]Link, error) {
 	for {
 		it := w.view.Iterator()

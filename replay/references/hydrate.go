@@ -21,8 +21,8 @@ const minParallel = 8
 // numbers, and enters them into the overlay. It must be called in relay order, by one goroutine at
 // a time, and Apply must follow for each batch in the same order. While the overlay is full of
 // batches that are not applied, it waits for Apply. So a caller that hydrates several batches
-// before the first is applied applies them in another goroutine. An error but ctx's leaves nothing
-// in the overlay, or is the failure of the store.
+// before the first is applied applies them in another goroutine. An error leaves nothing in the
+// overlay, or is the failure of the store.
 func (s *Store) Hydrate(ctx context.Context, b *Batch) error {
 	if err := s.check(b); err != nil {
 		return fmt.Errorf("hydrate references: %w", err)

@@ -48,7 +48,7 @@ type Store struct {
 
 // commits is what the database has.
 type commits struct {
-	mu      sync.Mutex // held while committing: Apply, Begin, steps of the sweep
+	mu      sync.Mutex // held while committing, and to look at one state
 	applied uint64     // number of the last batch
 
 	generation atomic.Pointer[Generation]

@@ -21,7 +21,7 @@ import (
 // are read ahead.
 const blocksPerWorker = 3
 
-// verifier is one Verify.
+// verifier is one Run.
 type verifier struct {
 	cfg Config
 	fs  *watchedFS
@@ -89,7 +89,7 @@ func (v *verifier) run(ctx context.Context) error {
 	return v.keys()
 }
 
-// meta reads what is in the meta, dictionary, path and gap ranges.
+// meta reads what is in the meta, dictionary, source and gap ranges.
 func (v *verifier) meta() error {
 	version, err := v.get(format.MetaKey(format.MetaFormat))
 	switch {

@@ -24,6 +24,6 @@
 // # Concurrency
 //
 // Run starts four goroutines and waits for them: heartbeats, the feed, the follower, and its
-// look-ups. All other methods are safe for concurrent use. Who leads what is one immutable view
-// behind an atomic pointer. There are no locks.
+// look-ups. Join comes before it. All other methods are safe for concurrent use. Which instance
+// leads what is one immutable view behind an atomic pointer. There are no locks.
 package share

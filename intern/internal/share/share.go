@@ -67,7 +67,7 @@ type Timing struct {
 	Missed    int           // heartbeats of others that an instance may miss before it counts as dead
 	Joining   int           // heartbeats it makes before it leads anything, while others live
 	Forget    int           // missed heartbeats after which its record is deleted
-	HoldOff   time.Duration // longest wait for a leader's result
+	HoldOff   time.Duration // least wait for a leader's result; see follower.holdOff
 	Poll      time.Duration // between two reads of what others wrote, while a string waits
 	IdlePoll  time.Duration // the same, while none waits
 	Limit     time.Duration // of one heartbeat's transaction

@@ -164,7 +164,7 @@ func (s *Store) Begin(ctx context.Context) (kv.Txn, error) {
 	return &txn{store: s, tr: tr}, nil
 }
 
-// Close ends new transactions. Safe twice. The client's connections stay until the process ends.
+// Close lets none begin. Safe twice. The client's connections stay until the process ends.
 func (s *Store) Close() error {
 	s.closed.Store(true)
 	return nil

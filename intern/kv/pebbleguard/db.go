@@ -331,7 +331,7 @@ func (d *DB) FailOn(what string, err error) error {
 }
 
 // Checkpoint makes a copy in dir, which must not exist: a database with everything that was
-// committed before; without a write-ahead log, that was flushed. It has no mark.
+// committed before, or flushed, if there is no write-ahead log. It has no mark.
 func (d *DB) Checkpoint(dir string) error {
 	return d.Guard(func() error { return d.db.Checkpoint(dir, pebble.WithFlushedWAL()) })
 }

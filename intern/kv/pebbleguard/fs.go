@@ -18,7 +18,7 @@ import (
 // When a memtable is full Pebble ends its write-ahead log and begins a new one, and panics if it
 // cannot. No recover helps against that: unwinding unlocks a mutex that is not locked. So such an
 // error never comes back to it: the store has failed, and the goroutine stops for good, as in
-// pebbleLogger.Fatalf. Until the store is open Pebble takes well that a log cannot be begun.
+// pebbleLogger.Fatalf. Until the store is open Pebble returns that a log cannot be begun.
 //
 // A value file that cannot be finished is closed a second time by Pebble, which panics in a
 // goroutine of its own. So the error of a write to one does not come back either.
@@ -159,8 +159,7 @@ func (f *guardFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	return file, nil
 }
 
-// lock locks the directory with the file of that name. The error is an
-// ErrInUse if a process has it.
+// lock locks the directory with the file of that name. Error: ErrInUse if a process has it.
 func (c *Config) lock(name string) (io.Closer, error) {
 	l, err := c.FS.Lock(name)
 	var errno syscall.Errno

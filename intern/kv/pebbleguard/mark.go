@@ -24,9 +24,9 @@ const (
 )
 
 // Mark is the high-water mark of a database that is open for writing. One goroutine at a time
-// writes it, whom Due says so.
+// writes it: the one to which Due returned true.
 type Mark struct {
-	taken      atomic.Bool // guards the rest
+	taken      atomic.Bool // guards generation and written
 	file       vfs.File
 	value      []byte // that Open found; nil: none
 	generation uint64

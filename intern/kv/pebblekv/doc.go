@@ -22,5 +22,5 @@
 //
 // A key of the store's own, 0xff "mark", repeats the high-water mark (mark.go).
 //
-// Lock order: tracker.mu only; it is never held across Pebble calls.
+// Store.mu and tracker.mu are leaves, never held across Pebble calls.
 package pebblekv

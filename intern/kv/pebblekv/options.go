@@ -58,7 +58,7 @@ const formatVersion = pebble.FormatValueSeparation
 
 // options are tuned for small keys and values that are written once and never change. Every level
 // has Bloom filters, since most reads are for absent keys. The last level, which has most of the
-// data, is compressed with zstd, in larger blocks.
+// data, is compressed with zstd.
 func (c *Config) options() *pebble.Options {
 	o := &pebble.Options{
 		// Pebble takes the memtables out of it

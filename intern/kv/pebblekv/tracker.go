@@ -40,8 +40,8 @@ func newTracker() *tracker {
 	return t
 }
 
-// start is what a view opened afterwards surely sees. It is every version up to upTo, and those in
-// ahead. These became visible before one that precedes them.
+// start is what a view opened afterwards surely sees: every version up to upTo, and those in ahead,
+// which became visible before one that precedes them.
 type start struct {
 	upTo  uint64
 	ahead []uint64
@@ -153,8 +153,8 @@ func (t *tracker) wait(horizon uint64) error {
 	return t.broken
 }
 
-// watermark is the end of the unbroken run of versions that are done. Those done beyond it wait in
-// ahead, at most one for each transaction in flight.
+// watermark is the end of the unbroken run of versions that are done. Those done beyond it are in
+// ahead.
 type watermark struct {
 	upTo  uint64
 	ahead map[uint64]struct{}

@@ -7,5 +7,5 @@
 // What was committed is never lost, as in a cluster that keeps its promises. Faults are drawn from
 // a seeded source; with several goroutines their order still depends on the scheduler.
 //
-// Lock order: Store.mu only.
+// Lock order: Store.mu, dice.mu.
 package simkv

@@ -69,16 +69,16 @@ func (s *Store) SetFaults(f Faults) {
 	s.faults = f
 }
 
-// SetDown begins or ends an outage: while it lasts every call fails with kv.ErrUnavailable, and a
-// commit with kv.ErrUnknownOutcome though it is not applied.
+// SetDown begins or ends an outage: while it lasts Begin and reads fail with kv.ErrUnavailable, and
+// commits of writes with kv.ErrUnknownOutcome though they are not applied.
 func (s *Store) SetDown(down bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.down = down
 }
 
-// Crash ends every transaction begun so far: its reads fail with kv.ErrUnavailable, its commit has
-// an unknown outcome, applied as often as not.
+// Crash ends every transaction begun so far: its reads fail with kv.ErrUnavailable, its commit of
+// writes has an unknown outcome, applied as often as not.
 func (s *Store) Crash() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -90,7 +90,7 @@ type Feed struct {
 	heap    int64          // that Heap knows of
 	metrics metrics
 
-	graph    *graph.Graph     // Run's
+	graph    *graph.Graph
 	rows     *references.Rows // to build the graph from; nil: it is complete
 	touched  []uint64         // accounts whose rows the snapshot may not have, sorted; nil: all
 	saved    references.Position

@@ -27,8 +27,8 @@ type Config struct {
 	// other kinds pass any of the three.
 	Subjects []uint64 // UIDs of DIDs and AT URIs
 	// UIDs of DIDs. Each stands for the DID itself and all AT URIs with it as authority. If this
-	// and Subjects are nil, any subject passes. If they are empty and
-	// not both nil, none does until one is added.
+	// and Subjects are nil, any subject passes. If they are empty and not both nil, none does until
+	// one is added.
 	SubjectDIDs []uint64
 	// how many subjects AddSubject may add, and how many DIDs AddSubjectDID may
 	MoreSubjects, MoreSubjectDIDs int

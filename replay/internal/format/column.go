@@ -7,7 +7,7 @@ import (
 	"math"
 )
 
-// Column codings. See doc.go for the picture.
+// Column codings; formats.go draws columns.
 const (
 	codingOffset byte = iota // value[i] = base + raw[i]
 	codingDelta              // value[i] = value[i-1] + raw[i], the first from base

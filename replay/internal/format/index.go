@@ -12,7 +12,7 @@ import (
 // immutable.
 type Index struct {
 	SlimIndex
-	DID    []uint16 // index into dids
+	DID    []uint16 // index into DIDs
 	DIDUID []uint64 // nil: all 0
 	URIUID []uint64 // nil: all 0
 	DIDs   NameTable

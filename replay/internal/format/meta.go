@@ -67,7 +67,7 @@ type State struct {
 	Oldest Point // first event; zero: the log is empty
 	Newest Point // last event ever appended, trimmed or not; zero: none yet
 
-	Previous EpochEnd // zero unless seq is 0
+	Previous EpochEnd // zero unless Seq is 0
 
 	Total, Trimmed Totals // of all blocks ever appended, and of those that were trimmed
 }
@@ -83,7 +83,7 @@ func (e EpochEnd) Before(o EpochEnd) bool {
 	return e.Epoch < o.Epoch || e.Epoch == o.Epoch && e.Seq < o.Seq
 }
 
-// Totals count blocks. bytes are those of the stored values, before Pebble compresses them.
+// Totals count blocks. Bytes are those of the stored values, before Pebble compresses them.
 type Totals struct {
 	Blocks, Events, Bytes int64
 }
@@ -209,7 +209,7 @@ func DecodeSeqBases(b []byte, streams []Stream) (known int, err error) {
 	return known, d.end()
 }
 
-// Use says which blocks a dictionary may have compressed. It is none stamped after through, unless
+// Use says which blocks a dictionary may have compressed: none stamped after ThroughUS, unless
 // it is the stored one, which is the last of the log's uses.
 type Use struct {
 	ID      uint32

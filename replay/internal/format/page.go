@@ -158,18 +158,18 @@ func (p *Pages) Page(i int) (from, to int) {
 	return from, p.head(i, 0)
 }
 
-// SubstreamSource has substreams that pages lacks.
+// SubstreamSource has substreams that a Pages lacks.
 type SubstreamSource interface {
-	// unpacked returns what a page has of a substream, of size bytes, if it is at hand; else nil.
+	// Unpacked returns what a page has of a substream, of size bytes, if it is at hand; else nil.
 	// It stays the source's.
 	Unpacked(page, substream, size int) ([]byte, error)
-	// load calls setSubstream for a substream, unless it was called.
+	// Load calls SetSubstream for a substream, unless it was called.
 	Load(substream int) error
 }
 
-// Scratch lends memory to methods of pages.
+// Scratch is memory that methods of Pages borrow.
 type Scratch interface {
-	// take returns n bytes, good until the next call.
+	// Take returns n bytes, good until the next call.
 	Take(n int) []byte
 }
 

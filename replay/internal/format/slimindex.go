@@ -52,7 +52,7 @@ type SlimIndex struct {
 	Seq        []int64
 	Op         []uint32
 	Kind       []uint8  // translate.Kind | translate.Operation << 4
-	Collection []uint16 // 1 + index into collections; 0: events of other kinds
+	Collection []uint16 // 1 + index into Collections; 0: events of other kinds
 	PlainEnd   []uint32 // end of the event's frame in the plain part
 	ZstdEnd    []uint32
 
@@ -85,7 +85,7 @@ func (x *SlimIndex) OperationAt(i int) translate.Operation {
 	return translate.Operation(x.Kind[i] >> 4)
 }
 
-// FirstAt returns the first event stamped us or later; events() if there is none.
+// FirstAt returns the first event stamped us or later; Events() if there is none.
 func (x *SlimIndex) FirstAt(us int64) int {
 	if us <= x.TimeUS[0] {
 		return 0
@@ -94,7 +94,7 @@ func (x *SlimIndex) FirstAt(us int64) int {
 }
 
 // FirstAfter returns the first event whose place is after p, which is of the block's epoch;
-// events() if there is none.
+// Events() if there is none.
 func (x *SlimIndex) FirstAfter(p Place) int {
 	return sort.Search(len(x.Seq), func(i int) bool { return p.Before(x.PlaceAt(i)) })
 }

@@ -108,8 +108,7 @@ func (o *SpanBuilder) Add(b BlockEvents, bytes int64) {
 type SpanValue struct{ Key, Value []byte }
 
 // Finish returns the values of the span: itself, its indexes of DIDs and, if it has some, of
-// subjects, and the copies. The builder must
-// not be used afterwards.
+// subjects, and the copies. The builder must not be used afterwards.
 func (o *SpanBuilder) Finish() []SpanValue {
 	o.Collections.text = string(o.text)
 	o.Copied = o.copies != nil && o.copies.idx != nil

@@ -41,7 +41,7 @@ var (
 )
 
 // AppendTrailer ends a value that is stored under a key of range r with the given number. That is
-// time_us, last seq, dictionary ID, path number, or 0 for meta values. It appends the range, the
+// time_us, last seq, dictionary ID, source number, or 0 for meta values. It appends the range, the
 // version, and xxhash64 of the number, the value and the trailer so far. So neither a flipped bit
 // nor a value under a wrong key goes unnoticed.
 func AppendTrailer(value []byte, r Range, key int64) []byte {

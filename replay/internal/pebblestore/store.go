@@ -72,7 +72,7 @@ type Config struct {
 type Store struct {
 	*pebbleguard.DB
 	MemTableBytes int64
-	CacheBytes    int64 // of table blocks
+	CacheBytes    int64 // of table blocks and memtables; Pebble takes these out of it
 }
 
 // Open opens the database in cfg.Dir, or makes an empty one. Its errors are pebbleguard.Open's.
@@ -98,7 +98,7 @@ func Open(cfg Config) (*Store, error) {
 	return &Store{DB: db, MemTableBytes: memTable, CacheBytes: cache}, nil
 }
 
-// split returns the bytes of one memtable and of the block cache.
+// split returns the bytes of one memtable, and of the block cache with all memtables.
 func (cfg *Config) split() (memTable, cache int64) {
 	memTable = min(max(cfg.Bytes/4, minMemTable), maxMemTable)
 	return memTable, max(cfg.Bytes-2*memTable, 1<<20)

@@ -17,7 +17,6 @@ const (
 	RangeStart    Range = 0x23
 	rangeEnd      Range = 0x24
 	startBytes          = 8
-	maxHeadBytes        = 3 * binary.MaxVarintLen64
 	maxPathNumber       = 1<<32 - 1
 )
 
