@@ -72,7 +72,7 @@ type Config struct {
 type Store struct {
 	*pebbleguard.DB
 	MemTableBytes int64
-	CacheBytes    int64 // of table blocks and memtables; Pebble takes these out of it
+	CacheBytes    int64 // of table blocks
 }
 
 // Open opens the database in cfg.Dir, or makes an empty one. Its errors are pebbleguard.Open's.
@@ -98,7 +98,7 @@ func Open(cfg Config) (*Store, error) {
 	return &Store{DB: db, MemTableBytes: memTable, CacheBytes: cache}, nil
 }
 
-// split returns the bytes of one memtable, and of the block cache with all memtables.
+// split returns the bytes of one memtable and of the block cache. A second memtable may be kept.
 func (cfg *Config) split() (memTable, cache int64) {
 	memTable = min(max(cfg.Bytes/4, minMemTable), maxMemTable)
 	return memTable, max(cfg.Bytes-2*memTable, 1<<20)
@@ -108,7 +108,7 @@ func (cfg *Config) options() *pebble.Options {
 	memTable, cache := cfg.split()
 	opts := &pebble.Options{
 		FormatMajorVersion:          pebble.FormatNewest,
-		CacheSize:                   cache,
+		CacheSize:                   cache + 2*memTable, // Pebble takes the memtables out of it
 		MemTableSize:                uint64(memTable),
 		MemTableStopWritesThreshold: 3,
 		L0CompactionThreshold:       l0Threshold,
