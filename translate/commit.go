@@ -156,7 +156,7 @@ func (t *Translator) appendOp(dst *Batch, c *commit, o *op, index uint32) Reason
 		dst.Counts.Filtered++
 		return kept
 	}
-	if !t.openCAR(dst, c) && operation != OpDelete {
+	if operation != OpDelete && !t.openCAR(dst, c) {
 		return kept // the whole CAR has been counted
 	}
 	var cid []byte

@@ -412,6 +412,13 @@ func TestBadCAR(t *testing.T) {
 		t.Run(name, func(t *testing.T) { check(t, body.With("blocks", blocks)) })
 	}
 	t.Run("missing", func(t *testing.T) { check(t, body.Without("blocks")) })
+	t.Run("not needed", func(t *testing.T) {
+		var b Batch
+		tr.AppendFrame(&b, frameOf("#commit", commitBody(nil, deleteOp("app.bsky.feed.post/second"))))
+		if drops := dropsOf(&b.Counts); len(b.Events) != 1 || len(drops) > 0 {
+			t.Errorf("%d events, drops %v", len(b.Events), drops)
+		}
+	})
 }
 
 // TestLenientFrame holds that forms that are not canonical but clear are served.
