@@ -16,8 +16,12 @@ import (
 )
 
 // referenceNames is what an event says of references, a line each, in order. A line has + for what
-// the record has, - for what it no longer has. Sources begin with prefix.
+// the record has, - for what it no longer has; or it says that the event is repeated. Sources begin
+// with prefix.
 func referenceNames(prefix string, r relaysim.LineReferences) string {
+	if r.Repeated && prefix != ":" { // deletions of accounts do not say it
+		return "repeated"
+	}
 	var lines []string
 	add := func(sign string, ref relaysim.Reference) {
 		lines = append(lines, sign+prefix+ref.Path()+" "+ref.Subject())
@@ -48,8 +52,11 @@ func sourcePrefix(t *testing.T, event []byte) string {
 type servedReference struct{ Source, Subject, UID string }
 
 // servedNames is referenceNames of what was served, and what the UIDs in it stand for.
-func servedNames(has, gone []servedReference) (names, uids string) {
+func servedNames(has, gone []servedReference, repeated bool) (names, uids string) {
 	var lines, stand []string
+	if repeated {
+		lines = append(lines, "repeated")
+	}
 	add := func(sign string, refs []servedReference) {
 		for _, r := range refs {
 			lines, stand = append(lines, sign+r.Source+" "+r.Subject), append(stand, r.UID+" "+r.Subject)

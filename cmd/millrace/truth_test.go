@@ -64,7 +64,7 @@ func readTruth(t *testing.T, path string) []truthEvent {
 			t.Fatalf("truth line %d: %v", len(out)+1, err)
 		}
 		e := truthEvent{Epoch: int(l.Epoch), Seq: l.Seq, Op: l.Op, JSON: string(l.Event)}
-		if l.References != nil || l.Had != nil {
+		if l.References != nil || l.Had != nil || l.Repeated {
 			e.References = referenceNames(sourcePrefix(t, l.Event), l.LineReferences)
 		}
 		out = append(out, e)
@@ -111,13 +111,14 @@ func (s *streams) parse(t *testing.T, line string) truthEvent {
 		Has    []servedReference `json:"references"`
 		Gone   []servedReference `json:"deleted_references"`
 
+		Repeated   bool
 		Unverified string
 	}
 	if err := json.Unmarshal([]byte(line), &tail); err != nil {
 		t.Fatalf("not JSON: %v: %.300s", err, line)
 	}
 	e := truthEvent{TimeUS: tail.TimeUS, DID: tail.UIDs.DID, URI: tail.UIDs.URI, Unverified: tail.Unverified}
-	e.References, e.ReferenceUIDs = servedNames(tail.Has, tail.Gone)
+	e.References, e.ReferenceUIDs = servedNames(tail.Has, tail.Gone, tail.Repeated)
 	if tail.Cursor != "" {
 		p, err := translate.ParsePosition(tail.Cursor)
 		if err != nil {

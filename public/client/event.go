@@ -51,6 +51,8 @@ type Event struct {
 	// With Config.References: what the commit's record points at, and what it no longer does; of a
 	// delete all that it did.
 	References, DeletedReferences []Reference
+	// Repeated, with Config.References: the relay sent the commit before, and it changes nothing.
+	Repeated bool
 
 	// Unverified says why the server could not verify the commit or sync, "" if it could, or does
 	// not. Reasons are in docs/verification.md.
@@ -250,6 +252,8 @@ func parseMember(e *Event, f *fields, name, value []byte) (err error) {
 		e.References, err = parseReferences(value)
 	case "deleted_references":
 		e.DeletedReferences, err = parseReferences(value)
+	case "repeated":
+		e.Repeated = string(value) == "true"
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"strings"
@@ -25,9 +26,11 @@ func TestMetrics(t *testing.T) {
 	cfg := Config{Log: &fakeLog{}, InFlightBytes: 8 << 20, Collections: []string{"a.b.*"}, Registerer: reg}
 	cfg.hooks.blockBytes = 64 << 10
 	other := frameOf(t, 6, "#unknown", nothing{})
+	large := deletesFrame(t, 4, 1023)
+	large.Data = bytes.Replace(large.Data, []byte("a.b.c/x"), []byte("a.b.c x"), 1)
 	err := runPipelineWith(t, cfg, func(ctx context.Context, p *Pipeline) error {
 		for _, f := range []consume.Frame{
-			identityFrame(t, 1), identityFrame(t, 2), syncFrame(t, 3, "did:web:one.example.com", 5), deletesFrame(t, 4, 1023), deletesFrame(t, 5, 3), other,
+			identityFrame(t, 1), identityFrame(t, 2), syncFrame(t, 3, "did:web:one.example.com", 5), large, deletesFrame(t, 5, 3), other,
 		} {
 			if err := p.Handle(ctx, f); err != nil {
 				return err
@@ -41,8 +44,8 @@ func TestMetrics(t *testing.T) {
 	want := map[string]float64{
 		"millrace_translate_frames_total commit": 2, "millrace_translate_frames_total identity": 2,
 		"millrace_translate_frames_total sync": 1, "millrace_translate_frames_total unknown": 1,
-		"millrace_translate_dropped_total invalid_car": 2, "millrace_translate_dropped_total unknown_kind": 1,
-		"millrace_translate_events_total delete": 1026, "millrace_translate_events_total identity": 2, "millrace_translate_events_total sync": 1,
+		"millrace_translate_dropped_total invalid_path": 1, "millrace_translate_dropped_total unknown_kind": 1,
+		"millrace_translate_events_total delete": 1025, "millrace_translate_events_total identity": 2, "millrace_translate_events_total sync": 1,
 	}
 	got := make(map[string]float64)
 	for name, n := range gather(t, reg) {

@@ -314,15 +314,16 @@ func TestReferencesRefuse(t *testing.T) {
 }
 
 // TestReferencesJSON: an event's members name what its record has and what it no longer has, with
-// strings where they are known.
+// strings where they are known. One that came again has neither.
 func TestReferencesJSON(t *testing.T) {
 	var b ReferencesBuilder
-	for _, refs := range [][]Reference{
+	for i, refs := range [][]Reference{
 		{{Source: 3, Subject: 5, Authority: 5}, {Source: 4, Subject: 6}},
 		{{Source: 3, Subject: 5, Authority: 5, Had: true}, {Source: 3, Subject: 5, Authority: 5}, {Source: 4, Subject: 6, Had: true}},
 		nil,
+		{{Source: 4, Subject: 6}},
 	} {
-		if err := b.Add(refs, false); err != nil {
+		if err := b.Add(refs, i == 3); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -332,6 +333,7 @@ func TestReferencesJSON(t *testing.T) {
 		`,"references":[{"source":"c:\"\"3","subject":"did:web:x","uid":"5"},{"source":"c:\"\"4","uid":"6"}]`,
 		`,"references":[{"source":"c:\"\"3","subject":"did:web:x","uid":"5"}],"deleted_references":[{"source":"c:\"\"4","uid":"6"}]`,
 		``,
+		`,"repeated":true`,
 	} {
 		event := referencesOfEvent{r, i}
 		if got := string(event.appendDeleted(event.appendCurrent([]byte("{")))); got != "{"+want {

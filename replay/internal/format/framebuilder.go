@@ -163,10 +163,14 @@ type referencesOfEvent struct {
 	event int
 }
 
-// appendCurrent appends the member references, which the event's record has, unless empty.
+// appendCurrent appends the member references, which the event's record has, unless empty. An
+// operation that came again and changed nothing has the member repeated instead.
 func (r referencesOfEvent) appendCurrent(dst []byte) []byte {
 	if r.refs == nil {
 		return dst
+	}
+	if r.refs.Repeated(r.event) {
+		return append(dst, `,"repeated":true`...)
 	}
 	return r.refs.appendMember(dst, "references", r.refs.Entries(r.event), func(e ReferenceEntry) bool { return !e.Had })
 }
