@@ -126,9 +126,7 @@ func (s *snapshot) forgetBeforeTail() {
 	s.gaps = gapsAfter(s.gaps, s.Floor.TimeUS)
 	s.Trimmed = s.Total
 	for _, b := range s.tail {
-		s.Trimmed.Blocks--
-		s.Trimmed.Events -= int64(b.Events())
-		s.Trimmed.Bytes -= int64(len(b.plain) + len(b.zstd))
+		s.Trimmed = s.Trimmed.Minus(b.totals())
 	}
 }
 

@@ -323,6 +323,13 @@ func TestRetentionZero(t *testing.T) {
 	if n := int64(len(strings.Fields(got))); a.l.Range().Events != n || a.l.Range().Oldest.Position.Seq != 150-n {
 		t.Errorf("range %+v, the tail has %d", a.l.Range(), n)
 	}
+	var stored int64
+	for _, b := range a.l.snap.Load().tail {
+		stored += b.storedBytes
+	}
+	if got := a.l.Range().Bytes; got != stored {
+		t.Errorf("range says %d bytes, the tail's blocks have %d", got, stored)
+	}
 	end := a.l.Range().Newest
 	if err := a.l.Close(); err != nil {
 		t.Fatal(err)
