@@ -19,9 +19,9 @@ const (
 	skipMargin  = 1 << 12 * time.Second
 )
 
-// Beside DefaultSkip SkipCopy skips what SkipRestored does for 1/copyShare of the time since
-// copyEpoch, in Unix seconds. With DefaultPrefixBits these are 2^14 UIDs for each second between
-// two restores.
+// Beside DefaultSkip, or half the limit if that is less, SkipCopy skips what SkipRestored does for
+// 1/copyShare of the time since copyEpoch, in Unix seconds. With DefaultPrefixBits these are 2^14
+// UIDs for each second between two restores.
 const (
 	copyShare = 64
 	copyEpoch = 1767225600 // 2026-01-01
@@ -46,18 +46,20 @@ func SkipAhead(ctx context.Context, store kv.Store, n uint64) (raised int, err e
 // the age. So two servers that are restored from one copy, one after the other, give out different
 // UIDs.
 func SkipRestored(ctx context.Context, store kv.Store, age time.Duration) (n uint64, raised int, err error) {
-	return skip(ctx, store, func(limit uint64) uint64 { return min(skipOf(age, limit), limit) })
+	return skip(ctx, store, func(limit uint64) uint64 { return skipOf(0, age, limit) })
 }
 
 // SkipCopy is SkipRestored for a copy of unknown age. It skips more the later it is.
 func SkipCopy(ctx context.Context, store kv.Store, now time.Time) (n uint64, raised int, err error) {
 	since := now.Sub(time.Unix(copyEpoch, 0))
-	return skip(ctx, store, func(limit uint64) uint64 { return DefaultSkip + skipOf(since/copyShare, limit) })
+	return skip(ctx, store, func(limit uint64) uint64 {
+		return skipOf(min(DefaultSkip, limit/2), since/copyShare, limit)
+	})
 }
 
-// skipOf returns how many UIDs of a sequence are skipped for a copy of that age.
-func skipOf(age time.Duration, limit uint64) uint64 {
-	return uint64((max(age, 0) + skipMargin).Seconds() * (float64(limit) + 1) / skipSeconds)
+// skipOf returns how many UIDs of a sequence are skipped for a copy of that age, beside base.
+func skipOf(base uint64, age time.Duration, limit uint64) uint64 {
+	return min(base+uint64((max(age, 0)+skipMargin).Seconds()*(float64(limit)+1)/skipSeconds), limit)
 }
 
 // skip raises every sequence by what of returns for the most that it may be raised by.
