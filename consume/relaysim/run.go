@@ -115,12 +115,10 @@ func (r *Relay) Serve(ctx context.Context, listener net.Listener) (err error) {
 	}
 	group.Go(func() error {
 		<-ctx.Done()
-		r.disconnect(errShutdown)
+		r.end()
 		return server.Close()
 	})
-	err = group.Wait()
-	r.disconnect(errShutdown)
-	return err
+	return group.Wait()
 }
 
 // ListHostile prints the library of malformed messages, a line each: name, and what a correct

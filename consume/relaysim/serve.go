@@ -33,9 +33,12 @@ type Relay struct {
 	faults   faults
 	plc      PLC
 
+	sent      atomic.Int64   // frames
+	consumers sync.WaitGroup // one for each of conns
+
 	mu    sync.Mutex
 	conns map[*conn]struct{}
-	sent  atomic.Int64 // frames
+	ended bool // no consumer may begin
 }
 
 // conn is one consumer's connection.
@@ -92,7 +95,10 @@ func (r *Relay) subscribe(w http.ResponseWriter, req *http.Request) {
 		shaper: shaper{faults: &r.faults, cut: -1},
 		stop:   stop,
 	}
-	r.add(c)
+	if !r.add(c) {
+		c.raw.Close()
+		return
+	}
 	defer r.remove(c)
 	c.reading.Go(c.read)
 	err = r.feed(ctx, c, cursor, live)
@@ -112,16 +118,32 @@ func (c *conn) hangUp(why error) {
 	c.reading.Wait()
 }
 
-func (r *Relay) add(c *conn) {
+// add returns false if Serve has ended, which waits for all that were added before.
+func (r *Relay) add(c *conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.ended {
+		return false
+	}
 	r.conns[c] = struct{}{}
+	r.consumers.Add(1)
+	return true
 }
 
 func (r *Relay) remove(c *conn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.conns, c)
+	r.consumers.Done()
+}
+
+// end ends all connections for good and waits until nothing runs for them.
+func (r *Relay) end() {
+	r.mu.Lock()
+	r.ended = true
+	r.mu.Unlock()
+	r.disconnect(errShutdown)
+	r.consumers.Wait()
 }
 
 // disconnect ends all connections and returns their number.

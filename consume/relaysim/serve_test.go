@@ -2,7 +2,9 @@ package relaysim
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -312,5 +314,37 @@ func TestBroken(t *testing.T) {
 		if _, err := c.next(); isTimeout(err) {
 			t.Errorf("after=%s: the connection is still there", after)
 		}
+	}
+}
+
+// TestServeWaitsForConsumers: no consumer runs after Serve has returned, and none begins.
+func TestServeWaitsForConsumers(t *testing.T) {
+	r := newRelay(t, "--generate", "60", "--accounts", "6", "--population", "50", "--clock", "virtual")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Serve(ctx, listener) }()
+	defer cancel()
+	connected := func() int { return r.status()["consumers"].(int) }
+	const consumers = 30
+	relay := &testRelay{Relay: r, t: t, addr: listener.Addr().String()}
+	for range consumers {
+		relay.connect("")
+	}
+	if !testwait.Becomes(patience, func() bool { return connected() == consumers }) {
+		t.Fatalf("%d consumers are connected, want %d", connected(), consumers)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if n := connected(); n > 0 {
+		t.Errorf("%d of %d consumers run after Serve has returned", n, consumers)
+	}
+	if r.add(&conn{}) {
+		t.Error("a consumer begins after Serve has returned")
 	}
 }
