@@ -8,7 +8,10 @@ import (
 	"os"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"millrace/intern"
+	"millrace/intern/kv/pebbleguard"
 	"millrace/intern/kv/pebblekv"
 )
 
@@ -83,7 +86,7 @@ func (j *internJob) run(ctx context.Context, args []string, stdout, stderr io.Wr
 		return adviseNewer(err, changed)
 	}
 	if j.create && dir != "" {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
+		if err := pebbleguard.MakeDir(vfs.Default, dir); err != nil {
 			return fmt.Errorf("make --data-dir: %w", err)
 		}
 	}

@@ -23,6 +23,7 @@ import (
 	"millrace/cmd/millrace/ingest"
 	"millrace/consume"
 	"millrace/dict"
+	"millrace/intern/kv/pebbleguard"
 	"millrace/public"
 	"millrace/replay"
 	"millrace/replay/graph/feed"
@@ -147,17 +148,6 @@ func newDaemon(ctx context.Context, cfg *config, logger *slog.Logger) (d *daemon
 	return d, nil
 }
 
-// makeDataDir makes the directory if there is none, so that a power loss cannot take it back.
-func makeDataDir(dir string) error {
-	if _, err := os.Stat(dir); err == nil {
-		return nil // the directory above may be unreadable
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(dir))
-}
-
 func (d *daemon) openStores(ctx context.Context, shares memoryShares) error {
 	cfg := d.cfg
 	stored, err := cfg.storedDictionary()
@@ -177,7 +167,7 @@ func (d *daemon) openStores(ctx context.Context, shares memoryShares) error {
 	if err := cfg.checkUIDStore(); err != nil {
 		return err
 	}
-	if err := makeDataDir(cfg.dataDir); err != nil {
+	if err := pebbleguard.MakeDir(vfs.Default, cfg.dataDir); err != nil {
 		return adviseDataDir(err, cfg.dataDir)
 	}
 	v1, err := jetstreamDictionary()

@@ -84,7 +84,7 @@ func Open(cfg Config) (*DB, error) {
 func (d *DB) openLocked(found contents) (err error) {
 	c := &d.cfg
 	if !found.exists {
-		if err := c.makeDir(); err != nil {
+		if err := MakeDir(c.FS, c.Dir); err != nil {
 			return fmt.Errorf("make %s: %w", c.Dir, err)
 		}
 	}

@@ -85,27 +85,27 @@ func syncDir(fs vfs.FS, name string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// makeDir makes the directory and what is missing above it, durably. A directory's name is in the
+// MakeDir makes the directory and what is missing above it, durably. A directory's name is in the
 // one above it, so that each of those is synced.
-func (c *Config) makeDir() error {
+func MakeDir(fs vfs.FS, dir string) error {
 	var above []string // directories that get a new name
-	for dir := c.Dir; ; {
-		if _, err := c.FS.Stat(dir); err == nil {
+	for at := dir; ; {
+		if _, err := fs.Stat(at); err == nil {
 			break
 		} else if !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
-		parent := c.FS.PathDir(dir)
-		if parent == dir {
+		parent := fs.PathDir(at)
+		if parent == at {
 			break
 		}
-		above, dir = append(above, parent), parent
+		above, at = append(above, parent), parent
 	}
-	if err := c.FS.MkdirAll(c.Dir, 0o755); err != nil {
+	if err := fs.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	for _, dir := range slices.Backward(above) {
-		if err := syncDir(c.FS, dir); err != nil {
+		if err := syncDir(fs, dir); err != nil {
 			return err
 		}
 	}
