@@ -143,21 +143,17 @@ func (a *API) await(ctx context.Context, q *query) error {
 	})
 }
 
-// ask asks the graph, again if it was replaced meanwhile.
+// ask asks the graph.
 func (a *API) ask(ctx context.Context, r *request, e *endpoint) error {
-	for range 2 {
-		g, err := a.cfg.Graph.Graph()
-		if errors.Is(err, graph.ErrBuilding) {
-			return viewapi.NotBuilt(errBuilding, "graph is", a.cfg.Graph.Progress())
-		}
-		if err != nil {
-			return err
-		}
-		if r.results, err = e.ask(ctx, g, r); !errors.Is(err, graph.ErrClosed) {
-			return err
-		}
+	g, err := a.cfg.Graph.Graph()
+	if errors.Is(err, graph.ErrBuilding) {
+		return viewapi.NotBuilt(errBuilding, "graph is", a.cfg.Graph.Progress())
 	}
-	return graph.ErrClosed
+	if err != nil {
+		return err
+	}
+	r.results, err = e.ask(ctx, g, r)
+	return err
 }
 
 // supported returns an error that names a set that the server does not have.

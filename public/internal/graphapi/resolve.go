@@ -13,7 +13,7 @@ import (
 	"millrace/replay/references"
 )
 
-// reached returns how far the graph is; nil: it is being built, or replaced.
+// reached returns how far the graph is; nil: it is being built.
 func (a *API) reached() *references.Position {
 	g, err := a.cfg.Graph.Graph()
 	if err != nil {

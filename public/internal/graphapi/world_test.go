@@ -42,7 +42,7 @@ type world struct {
 	linkWaits int              // of Wait of links
 	linksDown error            // what it returns
 	fails     map[string]error // what a call of a view returns, with its result
-	closed    int              // how often Graph returns one that is closed
+	closed    bool             // Graph returns one that is closed
 	views     int              // that are open
 	linksRead int
 	linksAt   references.Position
@@ -137,8 +137,7 @@ func (w *world) Graph() (*graph.Graph, error) {
 	if w.building {
 		return nil, graph.ErrBuilding
 	}
-	if w.closed > 0 {
-		w.closed--
+	if w.closed {
 		gone, err := graph.New(graph.Config{Sources: []string{graph.SourceFollow, graph.SourceBlock}})
 		if err == nil {
 			err = gone.Close()
