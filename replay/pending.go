@@ -41,7 +41,7 @@ func (r *Reader) Pending(scratch *PendingScratch) (through Point, pending bool) 
 		return r.through, true // Next knows what to make of it
 	}
 	if r.next <= s.TimeUS {
-		if _, gap := s.gapAt(max(r.gapNext, r.next)); gap || !r.skipBlocks(s, scratch) {
+		if _, gap := s.gapAt(r.gapNext); gap || !r.skipBlocks(s, scratch) {
 			return r.through, true
 		}
 		r.next = s.TimeUS + 1

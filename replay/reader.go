@@ -334,7 +334,7 @@ func (r *Reader) skip(m Point) {
 func (p *nextCall) gap(limit int64) (done bool) {
 	r, c := p.r, p.c
 	for {
-		g, ok := p.s.gapAt(max(r.gapNext, r.next))
+		g, ok := p.s.gapAt(r.gapNext)
 		if !ok || g.TimeUS > limit {
 			return false
 		}
