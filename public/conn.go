@@ -36,11 +36,12 @@ type conn struct {
 	heard   atomic.Int64 // nanoseconds from started to when bytes came last
 	taken   atomic.Int64 // Conn bytes that the client has read, from the pongs it sent
 
+	interrupt chan struct{} // wakes the pull loop
+	done      chan struct{} // closed when the pull loop has ended
+
 	mu         sync.Mutex
 	pong       []byte // payload of the last ping that was not answered; nil: none
 	closeFrame []byte // what gorilla wanted to say before it gave up reading
-	interrupt  chan struct{}
-	done       chan struct{} // closed when the pull loop has ended
 
 	// Of the read loop only:
 	inbound        *rate.Limiter // bytes

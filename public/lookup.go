@@ -17,6 +17,7 @@ import (
 
 	"millrace/intern"
 	"millrace/public/internal/admission"
+	"millrace/public/internal/viewapi"
 )
 
 const (
@@ -36,11 +37,7 @@ const (
 // UIDs is the UID store as look-ups and filters need it; *intern.Interner is one. A look-up never
 // gives a UID.
 type UIDs interface {
-	// LookupStrings sets uids[i] to the UID of strings[i], 0 if it has none. What is neither DID
-	// nor AT URI is an *intern.InvalidError.
-	LookupStrings(ctx context.Context, strings []string, uids []uint64) error
-	// LookupUIDs sets strings[i] to what uids[i] stands for, "" if nothing.
-	LookupUIDs(ctx context.Context, uids []uint64, strings []string) error
+	viewapi.UIDs
 	// Await calls found with the UIDs of the strings, before an event can have them.
 	Await(ctx context.Context, strings []string, found func(uid uint64)) (*intern.Waiting, error)
 }

@@ -182,9 +182,7 @@ func (d *decoder) current(ctx context.Context) (id uint32, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if d.asked, err = dictionaryID(raw, 0); err != nil {
-		return 0, err
-	}
+	d.asked, _ = dictionaryID(raw, 0) // fetch has checked it
 	d.save(d.asked, raw)
 	// of several servers, or after a change back, it may be known
 	d.known = slices.DeleteFunc(d.known, func(k []byte) bool { return bytes.Equal(k, raw) })
