@@ -17,7 +17,6 @@ const (
 	tagInstances  = 0x04 // + instance, 8 bytes -> its heartbeat; of internal/share
 	tagNames      = 0x10 // + form: forward keys -> UID
 	tagUIDs       = 0x30 // + first UID, 8 bytes -> chunk of names
-	tagEnd        = 0x31
 )
 
 // The keys under tagMeta.

@@ -15,7 +15,7 @@ import (
 // pairsOf returns all that a store holds, but for what instances keep of each other.
 func pairsOf(t *testing.T, store kv.Store) (pairs []kv.Pair) {
 	t.Helper()
-	err := kv.ScanAll(ctx, store, kv.Range{Begin: []byte{0}, End: []byte{tagEnd}}, verifyStep, func(p kv.Pair) error {
+	err := kv.ScanAll(ctx, store, kv.Range{Begin: []byte{0}, End: []byte{tagUIDs + 1}}, verifyStep, func(p kv.Pair) error {
 		if p.Key[0] != tagInstances {
 			pairs = append(pairs, kv.Pair{Key: bytes.Clone(p.Key), Value: bytes.Clone(p.Value)})
 		}

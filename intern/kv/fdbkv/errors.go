@@ -18,12 +18,7 @@ import (
 const (
 	codeTooOld           = 1007
 	codeNotCommitted     = 1020
-	codeUnknownResult    = 1021
-	codeUnknownFatal     = 1022
-	codeCancelled        = 1025
-	codeTimedOut         = 1031
 	codeLocked           = 1038
-	codeVersionChanged   = 1039
 	codeCommitMemory     = 1042
 	codeBatchThrottled   = 1051
 	codeReadMemory       = 1078
