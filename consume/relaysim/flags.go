@@ -29,10 +29,10 @@ func (c *Config) DefineFlags(fs *flag.FlagSet) {
 	fs.BoolVar(&c.FutureError, "future-cursor-error", false, "answer a cursor beyond the newest frame with FutureCursor; default: go live, as indigo's relay does")
 	fs.BoolVar(&c.OutdatedInfo, "outdated-cursor-info", false, "answer a cursor older than the window with an OutdatedCursor #info; default: just begin with the oldest frame")
 
-	fs.StringVar(&c.Truth, "truth", "", "write what a correct consumer must hold to `file`, one JSON line an event, ahead of the frames")
+	fs.StringVar(&c.Truth, "truth", "", "write what a correct consumer must hold to `file`, one JSON line an event, ahead of the frames: epoch (counts new numberings, from 0), seq, op, and event (the JSON with time_us 0)")
 	fs.BoolVar(&c.TruthAppend, "truth-append", false, "go on with an existing truth file")
 	fs.BoolVar(&c.TruthSync, "truth-sync", false, "the truth file also has the events of #sync frames, for a consumer that takes them")
-	fs.BoolVar(&c.TruthReferences, "truth-references", false, "the lines of the truth file also say which DIDs and AT URIs a record has as values, and which a changed or deleted one had; takes memory for each record")
+	fs.BoolVar(&c.TruthReferences, "truth-references", false, "the lines of the truth file also say which DIDs and AT URIs a record has as values (references: pairs of path and value), which a changed or deleted one had (had), and whether the record has come before (repeated); empty ones are left out; takes memory for each record")
 
 	fs.Int64Var(&c.ChurnEvery, "churn-every", 0, "make one of so many `messages` one of a few accounts that create, update and delete few records rich in references again and again, and are deleted and return; 0: none")
 	fs.Int64Var(&c.HostileEvery, "hostile-every", 0, "make one of so many `messages` a malformed one, all kinds in turn (the huge ones in one round of 64); 0: none")
@@ -41,7 +41,7 @@ func (c *Config) DefineFlags(fs *flag.FlagSet) {
 	fs.Int64Var(&c.FaultyEvery, "faulty-every", 0, "with --signed, make one of so many `messages`, or the next that can be, a commit that verification finds wrong, all faults in turn; 0: none")
 	fs.StringVar(&c.FaultyKinds, "faulty-kinds", "", "the `faults` for --faulty-every, between commas; default: all")
 
-	fs.DurationVar(&c.FaultsEvery, "faults-every", 0, "let something go wrong that often on average, drawn from the seed; 0: never")
+	fs.DurationVar(&c.FaultsEvery, "faults-every", 0, "let something go wrong that often on average, drawn from the seed, also after --frames (repeat and inject then send more); 0: never")
 	fs.StringVar(&c.FaultKinds, "fault-kinds", "", "the admin `actions` for --faults-every, between commas; default: all after which a consumer can still hold everything, which excludes forget, restart-numbering and comeback")
 	fs.StringVar(&c.Schedule, "schedule", "", "write each fault to `file`, one JSON line each")
 }
