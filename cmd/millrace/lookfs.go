@@ -10,7 +10,7 @@ import (
 )
 
 // errLookOnly is the error of calls that would change the directory.
-var errLookOnly = errors.New("millrace doctor changes nothing")
+var errLookOnly = errors.New("the directory is only looked at: nothing may change it")
 
 // lookFS is a file system to look at stores: nothing changes, no modification time either.
 type lookFS struct {
