@@ -23,15 +23,13 @@ const (
 // one table deep, but for the meta range and where a trim has put a range deletion over them. Only
 // there Pebble compacts them, as l0Threshold is twice that depth. The others wait until they are
 // l0Files. Then they are written together into the last level, once, as few large tables;
-// LBaseMaxBytes keeps the levels between empty. To move each flushed table instead would leave some
-// 80,000 of them in a log of 36 hours at 1,500 events/s. Their metadata is not within the memory
-// budget.
+// LBaseMaxBytes keeps the levels between empty. To move each flushed table instead would leave
+// very many in a large log. Their metadata is not within the memory budget.
 //
-// What a flush writes of plain and zstd parts goes to blob files, which compactions leave alone. A
-// flush makes two, or four if it has a large span's copies. For each byte of the log 1.02 are
-// written beside the WAL instead of 1.82. A blob file takes 700 bytes of memory. With memtables of
-// 11 MiB (a budget of 256 MiB) the log of those 36 hours has 26,000. With smaller memtables than
-// MinBlobMemTable they would be too many, and tables keep their values.
+// What a flush writes of plain and zstd parts goes to blob files, which compactions leave alone. So
+// beside the WAL most bytes of the log are written once, not twice. A flush makes two, or four if
+// it has a large span's copies. Each takes memory for as long as it is there: with smaller
+// memtables than MinBlobMemTable they would be too many, and tables keep their values.
 const (
 	l0Threshold     = 4
 	l0Files         = 128 // with memtables of MinBlobMemTable: see l0FilesFor
