@@ -11,10 +11,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gorilla/websocket"
 
+	"millrace/consume/relaysim/pipenet"
 	"millrace/consume/relaysim/testwait"
 )
 
@@ -317,34 +319,29 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// TestServeWaitsForConsumers: no consumer runs after Serve has returned, and none begins.
+// TestServeWaitsForConsumers: Serve returns once no consumer runs, and lets none begin meanwhile.
 func TestServeWaitsForConsumers(t *testing.T) {
-	r := newRelay(t, "--generate", "60", "--accounts", "6", "--population", "50", "--clock", "virtual")
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- r.Serve(ctx, listener) }()
-	defer cancel()
-	connected := func() int { return r.status()["consumers"].(int) }
-	const consumers = 30
-	relay := &testRelay{Relay: r, t: t, addr: listener.Addr().String()}
-	for range consumers {
-		relay.connect("")
-	}
-	if !testwait.Becomes(patience, func() bool { return connected() == consumers }) {
-		t.Fatalf("%d consumers are connected, want %d", connected(), consumers)
-	}
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	if n := connected(); n > 0 {
-		t.Errorf("%d of %d consumers run after Serve has returned", n, consumers)
-	}
-	if r.add(&conn{}) {
-		t.Error("a consumer begins after Serve has returned")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRelay(t, "--generate", "60", "--accounts", "6", "--population", "50", "--clock", "virtual", "--frames", "1")
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- r.Serve(ctx, pipenet.Listen()) }()
+		raw, _ := net.Pipe()
+		c := &conn{raw: raw, stop: func(error) {}}
+		if !r.add(c) {
+			t.Error("a consumer is refused")
+		}
+		cancel()
+		synctest.Wait()
+		if len(done) > 0 {
+			t.Error("Serve has returned while a consumer runs")
+		}
+		if r.add(&conn{}) {
+			t.Error("a consumer begins while Serve waits for the others")
+		}
+		r.remove(c)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }
