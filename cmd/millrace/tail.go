@@ -223,8 +223,10 @@ func (t *tailer) inform(i client.Info) {
 			t.cursor = i.Cursor // nothing that is wanted came before that
 		}
 	}
+	dated := i.TimeUS > 0 && i.Name != client.InfoReferencesBegin // whose place may lie ahead
 	switch {
 	case i.Name == client.InfoHeartbeat: // the client's own
+	case dated && i.TimeUS > t.end.timeUS: // of a later window
 	case t.cfg.extended && !t.readable:
 		t.write(append(i.Raw, '\n'))
 	case i.Name == client.InfoClamped || i.Name == client.InfoGap || i.Name == client.InfoReferencesBegin || i.Name == client.InfoLeftOut:
@@ -233,8 +235,7 @@ func (t *tailer) inform(i client.Info) {
 	if i.Name == client.InfoLive {
 		t.live.Store(true)
 	}
-	reached := i.Name != client.InfoReferencesBegin // whose place may lie ahead
-	if reached && i.TimeUS > 0 && i.TimeUS >= t.end.timeUS || i.Name == client.InfoLive && t.end.live {
+	if dated && i.TimeUS >= t.end.timeUS || i.Name == client.InfoLive && t.end.live {
 		t.done(errTailDone)
 	}
 }
