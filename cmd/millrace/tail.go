@@ -1,7 +1,7 @@
 package main
 
 import (
-	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +21,6 @@ import (
 
 const (
 	tailHeartbeat = 2 * time.Second
-	tailBuffer    = 64 << 10 // bytes of output that wait for the next pause of the input
 	// endGrace is how long after --until its last events may still be on their way.
 	endGrace = 2 * time.Second
 	// endQuiet is how long a server that does not say that it is live has to be quiet. One of
@@ -33,7 +32,7 @@ func (c *tailConfig) run(ctx context.Context, _ []string, stdout, stderr io.Writ
 	// With the pipe's reader gone a write is to fail, not to end the process with a signal.
 	signal.Ignore(syscall.SIGPIPE)
 	t := &tailer{
-		cfg: c, stderr: stderr, out: bufio.NewWriterSize(stdout, tailBuffer),
+		cfg: c, stderr: stderr, out: lineWriter{out: stdout},
 		readable: c.pretty || !c.json && isTerminal(stdout),
 		form:     form{colour: wantsColour() && isTerminal(stdout), zone: time.Local},
 		progress: progress{now: time.Now}, end: c.end,
@@ -51,7 +50,7 @@ var errTailDone = errors.New("done")
 type tailer struct {
 	cfg      *tailConfig
 	stderr   io.Writer
-	out      *bufio.Writer
+	out      lineWriter
 	readable bool
 	form     form
 	progress progress
@@ -173,19 +172,20 @@ func (t *tailer) print(e *client.Event) {
 		t.line = append(e.AppendPlain(t.line[:0]), '\n')
 	}
 	t.progress.see(e.TimeUS, 1)
-	t.write(t.line)
-	if t.cursor = e.Cursor; e.Cursor == "" {
-		t.cursor = strconv.FormatInt(e.TimeUS, 10)
+	cursor := e.Cursor
+	if cursor == "" {
+		cursor = strconv.FormatInt(e.TimeUS, 10)
 	}
+	t.write(t.line, cursor)
 }
 
-func (t *tailer) write(line []byte) {
-	if t.out.Available() < len(line) {
-		t.progress.erase() // it is flushed now, maybe to the same terminal
+// write prints a line. The cursor is that after it.
+func (t *tailer) write(line []byte, cursor string) {
+	if !t.out.fits(line) {
+		t.flush()
 	}
-	if _, err := t.out.Write(line); err != nil && t.failed == nil {
-		t.failed = err
-	}
+	t.out.hold(line, cursor)
+	t.cursor = cursor
 }
 
 // wait is called when there is a connection, and whenever nothing more has come over it.
@@ -196,15 +196,17 @@ func (t *tailer) wait() {
 
 // flush writes out what is printed, and notes how far that is.
 func (t *tailer) flush() {
-	if t.out.Buffered() > 0 {
-		t.progress.erase()
+	if len(t.out.held) > 0 {
+		t.progress.erase() // maybe to the same terminal
 	}
-	if err := t.out.Flush(); err != nil && t.failed == nil {
-		t.failed = err
+	cursor := t.cursor
+	if whole, err := t.out.flush(); err != nil {
+		cursor = cmp.Or(whole, t.noted)
+		t.failed = cmp.Or(t.failed, err)
 	}
-	if t.failed == nil && t.file != nil && t.cursor != t.noted {
-		t.noted = t.cursor
-		t.failed = t.file.note(t.cursor)
+	if t.file != nil && cursor != t.noted {
+		t.noted = cursor
+		t.failed = cmp.Or(t.failed, t.file.note(cursor))
 	}
 	if t.failed != nil && t.done != nil {
 		t.done(t.failed)
@@ -228,7 +230,7 @@ func (t *tailer) inform(i client.Info) {
 	case i.Name == client.InfoHeartbeat: // the client's own
 	case dated && i.TimeUS > t.end.timeUS: // of a later window
 	case t.cfg.extended && !t.readable:
-		t.write(append(i.Raw, '\n'))
+		t.write(append(i.Raw, '\n'), t.cursor)
 	case i.Name == client.InfoClamped || i.Name == client.InfoGap || i.Name == client.InfoReferencesBegin || i.Name == client.InfoLeftOut:
 		t.say("%s", describe(i))
 	}
@@ -307,6 +309,8 @@ func (t *tailer) ended(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(t.failed, syscall.EPIPE):
 		return nil // head has what it wants
+	case t.failed != nil && t.out.torn:
+		return fmt.Errorf("write events: %w; the output ends within a line: cut it after its last newline", t.failed)
 	case t.failed != nil:
 		return fmt.Errorf("write events: %w", t.failed)
 	case err == nil || errors.Is(err, errTailDone):

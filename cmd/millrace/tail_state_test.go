@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -54,7 +53,7 @@ func TestTailAdvise(t *testing.T) {
 // newTailer returns one that prints into out and says into said.
 func newTailer(cfg *tailConfig) (tl *tailer, out, said *bytes.Buffer) {
 	out, said = &bytes.Buffer{}, &bytes.Buffer{}
-	tl = &tailer{cfg: cfg, out: bufio.NewWriter(out), stderr: said, end: end{timeUS: math.MaxInt64}, done: func(error) {}}
+	tl = &tailer{cfg: cfg, out: lineWriter{out: out}, stderr: said, end: end{timeUS: math.MaxInt64}, done: func(error) {}}
 	return tl, out, said
 }
 
@@ -109,7 +108,7 @@ func TestTailInform(t *testing.T) {
 			done := false
 			tl.done = func(err error) { done = errors.Is(err, errTailDone) }
 			tl.inform(tc.info)
-			if err := tl.out.Flush(); err != nil {
+			if _, err := tl.out.flush(); err != nil {
 				t.Fatal(err)
 			}
 			if tl.cursor != tc.cursor || out.String() != tc.out || said.String() != tc.said || done != tc.done || tl.live.Load() != tc.live || !tl.millrace.Load() {
@@ -185,42 +184,95 @@ func TestTailEnded(t *testing.T) {
 	}
 }
 
-// failingWriter fails after some bytes.
-type failingWriter struct{ left int }
+// failingWriter takes so many bytes, and then fails.
+type failingWriter struct {
+	left int
+	err  error
+}
 
-func (w *failingWriter) Write(p []byte) (int, error) {
-	if w.left -= len(p); w.left < 0 {
-		return 0, syscall.ENOSPC
+func (w *failingWriter) Write(p []byte) (n int, err error) {
+	if n = min(len(p), w.left); n < len(p) {
+		err = w.err
 	}
-	return len(p), nil
+	w.left -= n
+	return n, err
 }
 
 // TestTailFlush notes the cursor of what is written, and of nothing else.
 func TestTailFlush(t *testing.T) {
-	tl, _, _ := newTailer(&tailConfig{})
-	tl.out = bufio.NewWriter(&failingWriter{left: 10})
-	tl.file = &cursorFile{name: filepath.Join(t.TempDir(), "at")}
-	var ended error
-	tl.done = func(err error) { ended = err }
-	for i, want := range []string{"a", "b", "b"} {
-		tl.cursor = string(rune('a' + i))
-		tl.write([]byte("12345"))
-		tl.flush()
-		if tl.file.pending != want || tl.noted != want {
-			t.Errorf("after write %d: %q is pending, %q is noted, want %q", i, tl.file.pending, tl.noted, want)
+	for name, tc := range map[string]struct {
+		left  int // bytes that the output takes; a line has 5
+		err   error
+		noted string
+		torn  bool
+	}{
+		"all":                    {15, nil, "c", false},
+		"within the last":        {12, syscall.ENOSPC, "b", true},
+		"between two":            {10, syscall.ENOSPC, "b", false},
+		"within the first":       {4, syscall.ENOSPC, "", true},
+		"the pipe's reader left": {12, syscall.EPIPE, "", true},
+	} {
+		for _, at := range []string{"the end", "each line"} {
+			t.Run(name+", flushed at "+at, func(t *testing.T) {
+				tl, _, _ := newTailer(&tailConfig{})
+				tl.out.out = &failingWriter{tc.left, tc.err}
+				tl.file = &cursorFile{name: filepath.Join(t.TempDir(), "at")}
+				var ended error
+				tl.done = func(err error) { ended = err }
+				for _, cursor := range []string{"a", "b", "c"} {
+					if tl.write([]byte("1234\n"), cursor); at == "each line" {
+						tl.flush()
+					}
+				}
+				tl.flush()
+				noted := tc.noted
+				if at == "each line" && tc.err == syscall.EPIPE {
+					noted = "b" // the reader was there
+				}
+				if tl.file.pending != noted || tl.noted != noted || tl.out.torn != tc.torn {
+					t.Errorf("%q is pending, %q is noted, torn %t", tl.file.pending, tl.noted, tl.out.torn)
+				}
+				if !errors.Is(tl.failed, tc.err) || !errors.Is(ended, tc.err) {
+					t.Errorf("failed with %v, ended by %v", tl.failed, ended)
+				}
+				if err := tl.ended(t.Context(), nil); tc.err == syscall.ENOSPC && strings.Contains(err.Error(), "cut it after its last newline") != tc.torn {
+					t.Errorf("it ends with %v", err)
+				}
+				if err := tl.file.close(); err != nil {
+					t.Error(err)
+				}
+			})
 		}
 	}
-	if !errors.Is(tl.failed, syscall.ENOSPC) || !errors.Is(ended, syscall.ENOSPC) {
-		t.Errorf("failed with %v, ended by %v", tl.failed, ended)
-	}
-	if err := tl.file.close(); err != nil {
-		t.Fatal(err)
-	}
-	tl.failed, ended = nil, nil
-	tl.out.Reset(io.Discard)
-	tl.file.err, tl.cursor = syscall.EROFS, "d"
+	tl, _, _ := newTailer(&tailConfig{})
+	tl.file = &cursorFile{err: syscall.EROFS}
+	var ended error
+	tl.done, tl.cursor = func(err error) { ended = err }, "d"
 	if tl.flush(); !errors.Is(tl.failed, syscall.EROFS) || !errors.Is(ended, syscall.EROFS) {
 		t.Errorf("a cursor file that cannot be written: failed with %v, ended by %v", tl.failed, ended)
+	}
+}
+
+// TestTailHolds: lines that cannot all be held are written, and the cursor is that of what was
+// written.
+func TestTailHolds(t *testing.T) {
+	tl, out, _ := newTailer(&tailConfig{})
+	tl.file = &cursorFile{name: filepath.Join(t.TempDir(), "at")}
+	line := bytes.Repeat([]byte("x"), tailBuffer/2)
+	for i, want := range []int{0, 0, tailBuffer} {
+		tl.write(line, string(rune('a'+i)))
+		if out.Len() != want {
+			t.Errorf("after %d lines %d bytes are written, want %d", i+1, out.Len(), want)
+		}
+	}
+	if tl.noted != "b" {
+		t.Errorf("noted %q", tl.noted)
+	}
+	if tl.flush(); out.Len() != 3*len(line) || tl.noted != "c" {
+		t.Errorf("%d bytes are written, noted %q", out.Len(), tl.noted)
+	}
+	if err := tl.file.close(); err != nil {
+		t.Error(err)
 	}
 }
 
