@@ -119,6 +119,9 @@ func (t *tailer) start() (string, error) {
 	}
 	t.file = &cursorFile{name: t.cfg.cursorFile}
 	kept, err := readCursorFile(t.cfg.cursorFile)
+	if err == nil {
+		err = checkCursorFile(t.cfg.cursorFile)
+	}
 	if err != nil || kept == "" {
 		return t.cfg.client.Cursor, err
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -37,6 +38,18 @@ func readCursorFile(name string) (string, error) {
 		return "", fmt.Errorf("--cursor-file: %s holds no cursor: %.60q; remove it to start with --cursor or --since", name, s)
 	}
 	return s, nil
+}
+
+// checkCursorFile says why the file could not be replaced. It leaves nothing behind.
+func checkCursorFile(name string) error {
+	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
+	if err == nil {
+		err = errors.Join(f.Close(), os.Remove(f.Name()))
+	}
+	if err != nil {
+		return fmt.Errorf("--cursor-file %s cannot be written: %w; name a file in a directory that exists and takes new files", name, err)
+	}
+	return nil
 }
 
 // note says that the output is written up to the cursor. Its error is that of an earlier write.

@@ -409,6 +409,13 @@ func TestTailStart(t *testing.T) {
 	if _, err := (&tailer{cfg: &tailConfig{cursorFile: broken}}).start(); err == nil {
 		t.Error("a broken file is no error")
 	}
+	nowhere := filepath.Join(t.TempDir(), "missing", "at")
+	if _, err := (&tailer{cfg: &tailConfig{cursorFile: nowhere}}).start(); err == nil || !strings.HasPrefix(err.Error(), "--cursor-file "+nowhere+" cannot be written: ") {
+		t.Errorf("a file that cannot be written: %v", err)
+	}
+	if files, err := os.ReadDir(filepath.Dir(kept)); len(files) != 1 || err != nil {
+		t.Errorf("the check leaves %v, %v", files, err)
+	}
 }
 
 // TestTailClientConfig: each flag of tail reaches the client.
