@@ -39,7 +39,11 @@ Output is a line of JSON for each event, byte for byte what a subscriber gets; o
 terminal, a line there says how far that is.
 
 --since, --until and a time in general: 2h, 90m, 3d (so long ago), 2026-11-20, "2026-11-20 21:30", 2026-11-20T21:30:00Z, or Unix
-microseconds. By this machine's clock; without a zone, in its time zone.
+microseconds. By this machine's clock; without a zone, in its time zone. Both ends are inclusive. Each server has times of
+its own: windows that must adjoin need the same single --url, or positions (--cursor).
+
+With a pipe, --cursor-file says how far the pipe took the output: what a reader that ends had not handled is lost to the
+next run. Such a reader stores the cursor of the last --extended event that it handled, and gives it as --cursor.
 
 Exit codes: 0 done, or interrupted when there was no end to wait for, or the reader of the pipe has left;
 130 interrupted before --count or --until was reached; 1 an error, with the server's reason; 2 wrong usage.`
@@ -93,7 +97,7 @@ func (c *tailConfig) register(fs *flag.FlagSet) {
 		return nil
 	})
 	fs.Lookup("url").DefValue = defaultServer
-	fs.BoolVar(&c.v2, "v2", false, "speak Jetstream v2's wire: --url gets its path, and a cursor is a seq")
+	fs.BoolVar(&c.v2, "v2", false, "speak Jetstream v2's wire: --url gets its path, and a cursor is a seq. It reports no gaps: GET /cursors of\na millrace lists them")
 	fs.Var((*list)(&c.client.Options.Collections), "collections", "only these (`NSID`s or prefix.*, separated by commas, may be repeated); identity and account events still come,\nsee --kinds")
 	fs.Var((*list)(&c.client.Options.DIDs), "dids", "only these `DID`s (separated by commas, may be repeated)")
 	fs.Var(&c.kinds, "kinds", "only these kinds (`KIND`s): commit, identity, account, sync; left out: all, but sync only with --v2")
@@ -104,7 +108,7 @@ func (c *tailConfig) register(fs *flag.FlagSet) {
 	fs.StringVar(&c.client.Cursor, "cursor", "", "start at this time_us, or after this position (`cursor`); 0: the oldest event; left out: live")
 	fs.StringVar(&c.since, "since", "", "start at this `time`, see above")
 	fs.StringVar(&c.until, "until", "", "end with the last event up to this `time`, see above; now: with the newest event that the server has at the start;\nlive: once all that the server has is printed")
-	fs.StringVar(&c.cursorFile, "cursor-file", "", "keep in this `file` how far the output is written, and go on from there if it exists (--cursor and --since\nare for the first time). After kill -9 what came in its last quarter of a second comes again")
+	fs.StringVar(&c.cursorFile, "cursor-file", "", "keep in this `file` how far the output is written, and go on from there if it exists (--cursor and --since\nare for the first time). After kill -9 what came in its last quarter of a second comes again; if the disk\nof this file is full, what came since it was written last")
 	fs.BoolVar(&c.client.Strict, "strict", false, "fail if the cursor is older than the server's log, instead of starting at its oldest event (millrace only)")
 	fs.BoolVar(&c.client.Compress, "compress", false, "ask for zstd: of a millrace with its built-in dictionary, which is fetched from it, of a Jetstream with\nJetstream's")
 	fs.StringVar(&c.dictionary, "zstd-dictionary", "", "dictionary `file` for --compress, for servers that do not serve theirs")
@@ -255,7 +259,7 @@ func (c *tailConfig) clientConfig() (client.Config, error) {
 }
 
 // errMoment ends a complaint about a time.
-var errMoment = errors.New("is no time such as 2h, 2026-11-20, \"2026-11-20 21:30\" or 2026-11-20T21:30:00Z")
+var errMoment = errors.New("is neither a time such as 2h, 2026-11-20, \"2026-11-20 21:30\" or 2026-11-20T21:30:00Z, nor Unix microseconds, which have 16 digits")
 
 // parseMoment reads a time, or how long ago it was, as Unix microseconds.
 func parseMoment(s string, now time.Time) (int64, error) {

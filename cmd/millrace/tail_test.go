@@ -119,7 +119,7 @@ func TestTailManual(t *testing.T) {
 	if code := run(t.Context(), []string{"tail", "--help"}, &out, &out); code != exitOK {
 		t.Fatal(code)
 	}
-	for _, want := range []string{"--url", "--since", "--cursor-file", "NO_COLOR", "Exit codes", "| jq", "the user's"} {
+	for _, want := range []string{"--url", "--since", "--cursor-file", "NO_COLOR", "inclusive", "With a pipe", "Exit codes", "| jq", "the user's"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, &out)
 		}
@@ -139,9 +139,9 @@ func TestParseMoment(t *testing.T) {
 			t.Errorf("%s: %v, %v, want %v", s, time.UnixMicro(us).In(zone), err, want)
 		}
 	}
-	for _, s := range []string{"", "-2h", "d", "-1d", "noon", "2026-13-01", "17952102"} {
-		if us, err := parseMoment(s, now); err == nil {
-			t.Errorf("%q: %v", s, time.UnixMicro(us))
+	for _, s := range []string{"", "-2h", "d", "-1d", "noon", "2026-13-01", "17952102", "1795210200000"} {
+		if us, err := parseMoment(s, now); err == nil || !strings.Contains(err.Error(), "nor Unix microseconds") {
+			t.Errorf("%q: %v, %v", s, time.UnixMicro(us), err)
 		}
 	}
 }
