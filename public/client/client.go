@@ -1,7 +1,6 @@
 package client
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -144,7 +143,7 @@ func (c *Client) Update(o Options) error {
 	switch {
 	case conn == nil:
 	case c.v2:
-		conn.ws.Close() // the next one asks for them
+		c.end(conn, errNewOptions) // the next one asks for them
 	default:
 		c.sendOptions(conn)
 	}
@@ -159,7 +158,9 @@ func (c *Client) sendOptions(k *conn) {
 	c.mu.Lock()
 	o := c.options
 	c.mu.Unlock()
-	k.writeLocked(updateMessage(o.with(k.server.subscribe.Query())))
+	if err := k.writeLocked(updateMessage(o.with(k.server.subscribe.Query()))); err != nil {
+		c.end(k, fmt.Errorf("the connection broke: send the options: %w", err))
+	}
 }
 
 func updateMessage(o Options) []byte {
@@ -288,7 +289,7 @@ func (c *Client) connection(ctx context.Context, i int, yield func(Event, error)
 	for {
 		kind, msg, err := k.read()
 		if err != nil {
-			return useful, cmp.Or(c.leftFor(k), err)
+			return useful, c.reason(k, err)
 		}
 		c.served = true
 		c.counts.bytes.Add(int64(len(msg)))
@@ -346,7 +347,7 @@ func (c *Client) connect(ctx context.Context, i int) (*conn, error) {
 	c.mu.Unlock()
 	switch {
 	case changed && c.v2:
-		k.ws.Close() // as Update does
+		c.end(k, errNewOptions) // as Update does
 	case hello || changed:
 		c.sendOptions(k)
 	}

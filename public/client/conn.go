@@ -75,7 +75,7 @@ type conn struct {
 	ws     *websocket.Conn
 	live   *liveConn
 	buf    bytes.Buffer // of the message that is read
-	left   error        // under Client.mu: why the client ended it; nil: it did not
+	left   error        // under Client.mu: why the client ended it first; nil: it did not
 
 	writeMu sync.Mutex // serialises messages
 	ended   chan struct{}
@@ -112,6 +112,9 @@ func (c *Client) dial(ctx context.Context, s *server, query string) (*conn, erro
 	if err != nil {
 		if resp != nil && errors.Is(err, websocket.ErrBadHandshake) {
 			return nil, refusalOf(resp)
+		}
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause // and it closed the connection
 		}
 		return nil, fmt.Errorf("connect: %w", err)
 	}
@@ -159,16 +162,12 @@ func (k *conn) close() {
 	k.pings.Wait()
 }
 
-// writeLocked sends a text message. If that fails the connection is of no use, and is
-// closed: the reader notices.
-func (k *conn) writeLocked(msg []byte) {
-	err := k.ws.SetWriteDeadline(time.Now().Add(writeTimeout))
-	if err == nil {
-		err = k.ws.WriteMessage(websocket.TextMessage, msg)
+// writeLocked sends a text message. If that fails the connection is of no use.
+func (k *conn) writeLocked(msg []byte) error {
+	if err := k.ws.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		return err
 	}
-	if err != nil {
-		k.ws.Close()
-	}
+	return k.ws.WriteMessage(websocket.TextMessage, msg)
 }
 
 // read returns the next message, which is valid until the next call.

@@ -34,6 +34,9 @@ var errOutdated = errors.New("the cursor is older than the server's log")
 // errOwnSeqs is why a server of Jetstream v2's wire is passed over: no other server has its seqs.
 var errOwnSeqs = errors.New("the server is no millrace, and its seqs are its own: of several servers on Jetstream v2's wire, each must be a millrace")
 
+// errNewOptions ends a connection of Jetstream v2's wire, whose options are those of its request.
+var errNewOptions = errors.New("the options have changed")
+
 // errLeft ends a connection because the caller has left the loop.
 var errLeft = errors.New("the loop was left")
 

@@ -320,6 +320,48 @@ func TestUpdatesAtATime(t *testing.T) {
 	}
 }
 
+// brokenWrites is a connection whose writes fail once err is set.
+type brokenWrites struct {
+	net.Conn
+	err atomic.Pointer[error]
+}
+
+func (c *brokenWrites) Write(p []byte) (int, error) {
+	if err := c.err.Load(); err != nil {
+		return 0, *err
+	}
+	return c.Conn.Write(p)
+}
+
+// A connection over which options cannot be sent ends, and the reason is that of the write.
+func TestUpdateCannotBeSent(t *testing.T) {
+	t.Parallel()
+	url, _ := fake(t, func(_ int, ws *websocket.Conn) { _ = ws.WriteMessage(websocket.TextMessage, []byte(oneEvent)) })
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var reasons []error
+	c := newClient(t, client.Config{URL: url, OnDisconnect: func(err error, _ time.Duration) { reasons = append(reasons, err); cancel() }})
+	broken := &brokenWrites{}
+	c.DialBy(func(ctx context.Context, network, address string) (net.Conn, error) {
+		raw, err := (&net.Dialer{}).DialContext(ctx, network, address)
+		broken.Conn = raw
+		return broken, err
+	})
+	for _, err := range c.Events(ctx) {
+		if err != nil {
+			break
+		}
+		gone := io.ErrShortWrite
+		broken.err.Store(&gone)
+		if err := c.Update(client.Options{DIDs: []string{didN(1)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(reasons) != 1 || !errors.Is(reasons[0], io.ErrShortWrite) || !strings.HasPrefix(reasons[0].Error(), "the connection broke: send the options: ") {
+		t.Errorf("disconnected by %v", reasons)
+	}
+}
+
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	l := newEventLog(t)

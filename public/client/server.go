@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,7 +56,8 @@ func (c *Client) attempt(ctx context.Context, s *server) (context.Context, conte
 	if !c.several() {
 		return ctx, func() {}
 	}
-	return context.WithTimeout(ctx, min(handshakeTimeout, firstAttempt<<min(s.failures, 10)))
+	wait := min(handshakeTimeout, firstAttempt<<min(s.failures, 10))
+	return context.WithTimeoutCause(ctx, wait, fmt.Errorf("no answer within %v", wait))
 }
 
 // next chooses the server for the next connection, and says how long to wait before.
@@ -99,11 +101,23 @@ func (c *Client) refusedFor(i int, long time.Duration) bool {
 	return true
 }
 
-// leftFor returns why the client itself has ended the connection, nil if it has not.
-func (c *Client) leftFor(k *conn) error {
+// end closes the connection, and keeps why. The reader notices.
+func (c *Client) end(k *conn, why error) {
+	c.mu.Lock()
+	k.left = cmp.Or(k.left, why)
+	c.mu.Unlock()
+	k.ws.Close()
+}
+
+// reason returns why the connection, whose read failed, has ended: what the server said, or why the
+// client closed it, or the read's error.
+func (c *Client) reason(k *conn, read error) error {
+	if _, said := errors.AsType[*ClosedError](read); said {
+		return read
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return k.left
+	return cmp.Or(k.left, read)
 }
 
 // report passes on why a connection ended, or could not be made.

@@ -1,10 +1,12 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -12,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -230,6 +233,45 @@ func TestEndOf(t *testing.T) {
 	if err := endOf(io.ErrUnexpectedEOF); !errors.Is(err, io.ErrUnexpectedEOF) || isPermanent(err) {
 		t.Errorf("broken: %v", err)
 	}
+}
+
+// TestReason: what the server said counts, then why the client closed the connection, and then the
+// error of the read.
+func TestReason(t *testing.T) {
+	read, said := errors.New("use of closed network connection"), &ClosedError{Code: 4001, Reason: "trimmed"}
+	for _, tc := range []struct{ left, read, want error }{
+		{nil, read, read}, {errNewOptions, read, errNewOptions}, {errNewOptions, said, said}, {nil, said, said},
+	} {
+		if got := (&Client{}).reason(&conn{left: tc.left}, tc.read); got != tc.want {
+			t.Errorf("left for %v, read %v: %v", tc.left, tc.read, got)
+		}
+	}
+}
+
+// TestDialEnds: an attempt that is ended fails with the cause, not with what that does to the
+// connection.
+func TestDialEnds(t *testing.T) {
+	c, err := New(Config{URLs: []string{"ws://a.test", "ws://b.test"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	c.hooks.dial = func(context.Context, string, string) (net.Conn, error) {
+		ours, theirs := net.Pipe()
+		t.Cleanup(func() { theirs.Close() })
+		cancel(io.ErrNoProgress)
+		return ours, nil
+	}
+	if _, err := c.dial(ctx, c.servers[0], ""); !errors.Is(err, io.ErrNoProgress) {
+		t.Errorf("ended by %v", err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		attempt, cancel := c.attempt(t.Context(), c.servers[0])
+		defer cancel()
+		if <-attempt.Done(); context.Cause(attempt).Error() != "no answer within 1s" {
+			t.Errorf("an attempt ends with %v", context.Cause(attempt))
+		}
+	})
 }
 
 // TestRefusalOf reads what servers answer instead of a subscription.

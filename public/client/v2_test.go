@@ -114,7 +114,9 @@ func TestV2Filters(t *testing.T) {
 	for len(dids) < client.MaxDIDs {
 		dids = append(dids, didN(1000+len(dids)))
 	}
-	c = newClient(t, client.Config{URL: s.URL + client.V2Path, Cursor: "0", Options: client.Options{DIDs: dids}, OnDisconnect: func(error, time.Duration) {}})
+	var reasons []string
+	c = newClient(t, client.Config{URL: s.URL + client.V2Path, Cursor: "0", Options: client.Options{DIDs: dids},
+		OnDisconnect: func(err error, _ time.Duration) { reasons = append(reasons, err.Error()) }})
 	want := pick(`{"did":"` + didN(3))
 	l.add(identity(didN(4)), identity(didN(5)))
 	l.add(identity(didN(4)))
@@ -142,6 +144,9 @@ func TestV2Filters(t *testing.T) {
 		}
 	}
 	checkV2(t, got, want)
+	if len(reasons) != 1 || reasons[0] != "the options have changed" {
+		t.Errorf("disconnected by %q", reasons)
+	}
 
 	limited := newClient(t, client.Config{URL: s.URL + client.V2Path, Cursor: "0", Options: client.Options{MaxMessageBytes: 500}})
 	for _, e := range read(t, limited, 50) {
