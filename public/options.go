@@ -308,6 +308,14 @@ type wantedSet struct {
 	err     error // the first thing that was wrong
 }
 
+// commaAdvice says what to do about a value that is meant as several.
+func commaAdvice(v string) string {
+	if !strings.Contains(v, ",") {
+		return ""
+	}
+	return "; commas do not separate values: repeat the parameter for each, or in JSON the string"
+}
+
 func validDID(s string) bool {
 	_, err := syntax.ParseDID(s)
 	return err == nil
@@ -359,7 +367,7 @@ func (s *wantedSet) add(v string) {
 		return
 	}
 	if !s.valid(v) {
-		s.err = invalidOption("invalid %s: %.80q is not %s", s.what, v, s.form)
+		s.err = invalidOption("invalid %s: %.80q is not %s%s", s.what, v, s.form, commaAdvice(v))
 		return
 	}
 	if len(s.members) == s.limit {

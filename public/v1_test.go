@@ -188,8 +188,12 @@ func TestWantedCollections(t *testing.T) {
 	} {
 		s.dial("cursor=0&" + query).want(pick(all, want...)...)
 	}
-	for _, bad := range []string{"app.bsky.fo*", "*", "a b", "app", "app.bsky.feed.post,app.bsky.feed.like", strings.Repeat("a", 400) + ".*"} {
-		s.want400("wantedCollections="+escape(bad), `is not an NSID, or a prefix such as app.bsky.graph.*`)
+	for _, bad := range []string{"app.bsky.fo*", "*", "a b", "app", strings.Repeat("a", 400) + ".*"} {
+		s.want400("wantedCollections="+escape(bad), "is not an NSID, or a prefix such as app.bsky.graph.*\n")
+	}
+	for query, words := range map[string]string{"wantedCollections=a.b.c,a.b.d": "NSID", "wantedDids=did:web:a.test,did:web:b.test": "is not a DID; "} {
+		s.want400(query, words)
+		s.want400(query, "commas do not separate values: repeat the parameter for each")
 	}
 }
 

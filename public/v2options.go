@@ -130,7 +130,7 @@ func parseV2Kinds(values []string) (set replay.KindSet, err error) {
 	for _, v := range values {
 		kind, ok := kindNamed(v)
 		if !ok {
-			return 0, invalidOption("kind %.40q is none of %s", v, kindNames)
+			return 0, invalidOption("kind %.40q is none of %s%s", v, kindNames, commaAdvice(v))
 		}
 		set |= kind
 	}
