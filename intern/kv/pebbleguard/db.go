@@ -40,6 +40,7 @@ type DB struct {
 	cfg  Config
 	db   *pebble.DB
 	lock *pebble.Lock
+	held lockFile
 	mark *Mark // nil if read only
 
 	// Damage is, with Config.KeepGoing, what Open found wrong.
@@ -109,7 +110,7 @@ func (d *DB) openLocked(found contents) (err error) {
 		err = c.endCreating()
 	}
 	if err == nil {
-		d.mark, err = openMark(c.FS, c.Dir)
+		d.mark, err = d.openMark()
 	}
 	if err != nil {
 		return errors.Join(err, d.Guard(d.db.Close))
@@ -223,10 +224,11 @@ func adviceFor(err error) string {
 	return "check the disk and its free space"
 }
 
-// FailAdvised is Fail for an error that says what to do.
+// FailAdvised is Fail for an error that says what to do. In a directory that is not ours any other
+// failure follows from that.
 func (d *DB) FailAdvised(err error) {
 	d.once.Do(func() {
-		d.failure = fmt.Errorf("%w: %w", ErrFailed, err)
+		d.failure = fmt.Errorf("%w: %w", ErrFailed, cmp.Or(d.moved(), err))
 		close(d.failed)
 	})
 }
@@ -333,7 +335,12 @@ func (d *DB) FailOn(what string, err error) error {
 // Checkpoint makes a copy in dir, which must not exist: a database with everything that was
 // committed before, or flushed, if there is no write-ahead log. It has no mark.
 func (d *DB) Checkpoint(dir string) error {
-	return d.Guard(func() error { return d.db.Checkpoint(dir, pebble.WithFlushedWAL()) })
+	return d.Guard(func() error {
+		if err := d.checkPlace(); err != nil {
+			return err
+		}
+		return d.db.Checkpoint(dir, pebble.WithFlushedWAL())
+	})
 }
 
 // Close closes the database. After a failure it leaves everything as it is: the process is about to

@@ -27,6 +27,10 @@
 // for damaged files. With Config.KeepGoing, for checkers, damage is returned and noted but fails
 // nothing.
 //
+// A directory that is renamed, removed or replaced while it is open is a failure too, and whatever
+// has its name then is not changed. Before files are made or removed, and with each mark, the path
+// of the lock must lead to the lock that is held.
+//
 // # The high-water mark
 //
 // A damaged write-ahead log reads like one that ends there: Pebble cannot distinguish it from a

@@ -7,7 +7,6 @@ import (
 	"os"
 	"strings"
 	"sync/atomic"
-	"syscall"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -58,14 +57,36 @@ func (f *guardFS) List(dir string) ([]string, error) {
 
 // Create implements vfs.FS.
 func (f *guardFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if err := f.checkPlace(name); err != nil {
+		return f.created(name, nil, err)
+	}
 	file, err := f.FS.Create(name, category)
 	return f.created(name, file, err)
 }
 
 // ReuseForWrite implements vfs.FS.
 func (f *guardFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if err := f.checkPlace(newname); err != nil {
+		return f.created(newname, nil, err)
+	}
 	file, err := f.FS.ReuseForWrite(oldname, newname, category)
 	return f.created(newname, file, err)
+}
+
+// Remove implements vfs.FS.
+func (f *guardFS) Remove(name string) error {
+	if err := f.checkPlace(name); err != nil {
+		return err
+	}
+	return f.FS.Remove(name)
+}
+
+// checkPlace is DB.checkPlace for a file of the directory, not of a checkpoint.
+func (f *guardFS) checkPlace(name string) error {
+	if f.PathDir(name) != f.dir {
+		return nil
+	}
+	return f.db.checkPlace()
 }
 
 // created returns the file that was made, or the error. If a write-ahead log cannot be made, the
@@ -159,25 +180,11 @@ func (f *guardFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	return file, nil
 }
 
-// lock locks the directory with the file of that name. Error: ErrInUse if a process has it.
-func (c *Config) lock(name string) (io.Closer, error) {
-	l, err := c.FS.Lock(name)
-	var errno syscall.Errno
-	switch {
-	case err == nil:
-		return l, nil
-	case errors.Is(err, syscall.EROFS) && c.ReadOnly:
-		return noLock{}, nil // nobody can write there
-	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.EWOULDBLOCK), !errors.As(err, &errno):
-		// An error without an errno is vfs's own: this process has the lock.
-		return nil, fmt.Errorf("%w: %s: end the process that has it open first: %w", ErrInUse, c.Dir, err)
-	}
-	return nil, fmt.Errorf("lock %s: %w", c.Dir, err)
-}
-
 // Lock implements vfs.FS.
-func (f *guardFS) Lock(name string) (io.Closer, error) { return f.db.cfg.lock(name) }
-
-type noLock struct{}
-
-func (noLock) Close() error { return nil }
+func (f *guardFS) Lock(name string) (io.Closer, error) {
+	l, err := f.db.cfg.lock(name)
+	if err == nil {
+		f.db.held = f.db.cfg.lookAtLock(name)
+	}
+	return l, err
+}

@@ -26,6 +26,7 @@ const (
 // Mark is the high-water mark of a database that is open for writing. One goroutine at a time
 // writes it: the one to which Due returned true.
 type Mark struct {
+	db         *DB
 	taken      atomic.Bool // guards generation and written
 	file       vfs.File
 	value      []byte // that Open found; nil: none
@@ -88,7 +89,8 @@ func appendSlot(dst []byte, generation uint64, value []byte) []byte {
 func markSum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
 
 // openMark opens the mark for writing, and makes its file if there is none.
-func openMark(fs vfs.FS, dir string) (m *Mark, err error) {
+func (d *DB) openMark() (m *Mark, err error) {
+	fs, dir := d.cfg.FS, d.cfg.Dir
 	name := fs.PathJoin(dir, MarkFile)
 	_, err = fs.Stat(name)
 	fresh := errors.Is(err, os.ErrNotExist)
@@ -99,7 +101,7 @@ func openMark(fs vfs.FS, dir string) (m *Mark, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the high-water mark: %w", err)
 	}
-	m = &Mark{file: file}
+	m = &Mark{db: d, file: file}
 	if fresh {
 		// The file gets its disk blocks now, so later writes work on a full disk too.
 		_, err = file.WriteAt(make([]byte, 2*markSlotBytes), 0)
@@ -132,6 +134,9 @@ func (m *Mark) Write(value []byte) error {
 	defer m.taken.Store(false)
 	if len(value) > maxMarkValue {
 		return fmt.Errorf("write the high-water mark: %d bytes are too many", len(value))
+	}
+	if err := m.db.checkPlace(); err != nil {
+		return err
 	}
 	m.generation++
 	m.written = time.Now()

@@ -91,7 +91,7 @@ func TestMarkDue(t *testing.T) {
 		if err := fs.MkdirAll("db", 0o755); err != nil {
 			t.Fatal(err)
 		}
-		m, err := openMark(fs, "db")
+		m, err := (&DB{cfg: testConfig(fs)}).openMark()
 		if err != nil {
 			t.Fatal(err)
 		}
