@@ -240,6 +240,16 @@ func TestStrictCursor(t *testing.T) {
 	s.dial("strict=true").want(l.add(identity(didN(1)))...)
 }
 
+// TestStrictCursorOfAnEmptyLog: what is refused since all was trimmed is said to be.
+func TestStrictCursorOfAnEmptyLog(t *testing.T) {
+	l, _ := mixed(t)
+	if err := l.TrimTo(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	s := serve(t, l, nil)
+	s.want400("strict=true&cursor=1000000", "empty: all of it was trimmed; leave the cursor out")
+}
+
 // fakeReader gives what a test wants to be read.
 type fakeReader struct {
 	next     func(c *replay.Chunk) error

@@ -215,6 +215,9 @@ func (s *subscriber) openReader() *refusal {
 	}
 	if oldest, clamped := r.Clamped(); clamped && s.opts.strict {
 		r.Close()
+		if oldest == (replay.Point{}) {
+			return badRequest(invalidOption("cursor %s is older than the log, which is empty: all of it was trimmed; leave the cursor out", s.opts.cursor))
+		}
 		return badRequest(invalidOption("cursor %s is older than the log, whose oldest is %d (%s)",
 			s.opts.cursor, oldest.TimeUS, oldest.Position))
 	}
