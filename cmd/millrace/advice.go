@@ -66,6 +66,9 @@ func adviseDataDir(err error, dataDir string) error {
 	case errors.Is(err, syscall.EROFS):
 		return advise(fmt.Errorf("--data-dir %s: %w", dataDir, syscallOf(err)), "The file system is mounted read-only. Name another directory with --data-dir.")
 	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, os.ErrExist), errors.Is(err, os.ErrNotExist):
+		if target, notLink := os.Readlink(dataDir); notLink == nil {
+			err = fmt.Errorf("it is a link to %s, which is no directory: %w", target, err)
+		}
 		return advise(fmt.Errorf("--data-dir %s: %w", dataDir, err), "No directory can be made there. Name another with --data-dir.")
 	case isNewer(err):
 		return adviseNewer(err, dataDir)

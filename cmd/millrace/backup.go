@@ -90,7 +90,7 @@ func (c *backupConfig) run(ctx context.Context, _ []string, stdout, _ io.Writer)
 // backUp copies the stores, or asks the server that has them open, or alone can reach --to. A
 // server that was killed leaves control.json behind, and a copy of the directory has it.
 func (c *backupConfig) backUp(ctx context.Context) (*backupManifest, error) {
-	m, err := makeBackup(c.to, c.copyStopped)
+	m, err := (&config{dataDir: c.dataDir}).makeBackup(c.to, c.copyStopped)
 	if !isLocked(err) && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission) {
 		return m, err
 	}
@@ -218,8 +218,14 @@ func manifestOf(at replay.Progress, dataDir string) (*backupManifest, error) {
 }
 
 // makeBackup lets fill put a backup into a new directory. That gets the name of to only when it is
-// whole and on disk; what is called to.partial is none.
-func makeBackup(to string, fill func(dir string) (*backupManifest, error)) (m *backupManifest, err error) {
+// whole and on disk; what is called to.partial is none. The stores have no room for it: a copy or
+// removal of theirs would take it along.
+func (c *config) makeBackup(to string, fill func(dir string) (*backupManifest, error)) (m *backupManifest, err error) {
+	for _, ours := range []string{c.logDir(), c.internDir(), c.referencesDir()} {
+		if isWithin(to, ours) {
+			return nil, advise(fmt.Errorf("%s is within %s", to, ours), "Name a directory outside of the stores with --to.")
+		}
+	}
 	if _, err := os.Lstat(to); err == nil {
 		return nil, advise(fmt.Errorf("%s exists", to), "Name a directory that does not exist with --to.")
 	} else if !errors.Is(err, os.ErrNotExist) {

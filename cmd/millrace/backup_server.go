@@ -127,12 +127,7 @@ func (d *daemon) backUp(to string) (*backupManifest, error) {
 	if !filepath.IsAbs(to) {
 		return nil, fmt.Errorf("%.200q is no absolute path", to)
 	}
-	for _, ours := range []string{d.cfg.logDir(), d.cfg.internDir(), d.cfg.referencesDir()} {
-		if isWithin(to, ours) {
-			return nil, advise(fmt.Errorf("%s is within %s", to, ours), "Name a directory outside of the stores with --to.")
-		}
-	}
-	m, err := makeBackup(filepath.Clean(to), func(dir string) (*backupManifest, error) {
+	m, err := d.cfg.makeBackup(filepath.Clean(to), func(dir string) (*backupManifest, error) {
 		at, err := d.copyLog(dir)
 		if err != nil {
 			return nil, err

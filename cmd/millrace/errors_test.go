@@ -164,6 +164,19 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			writeFile(t, filepath.Join(dir, "data"), "x")
 			return serveArgs(dir)
 		}, "", exitFailed, []string{"--data-dir", "not a directory", "Name another"}},
+		{"data directory is a link to nothing", func(t *testing.T, dir string) []string {
+			if err := os.Symlink(filepath.Join(dir, "unmounted"), filepath.Join(dir, "data")); err != nil {
+				t.Fatal(err)
+			}
+			return serveArgs(dir)
+		}, "", exitFailed, []string{"it is a link to", "unmounted, which is no directory", "Name another"}},
+		{"backup into a store", func(t *testing.T, dir string) []string {
+			log := filepath.Join(dir, "data", "log")
+			if err := os.MkdirAll(log, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			return []string{"backup", "--data-dir", filepath.Join(dir, "data"), "--to", filepath.Join(log, "saved")}
+		}, "", exitFailed, []string{"data/log/saved is within", "outside of the stores"}},
 		{"dictionary is not there", with("--zstd-dictionary", "/nowhere/x.zdict"), "", exitFailed,
 			[]string{"--zstd-dictionary", "/nowhere/x.zdict", "no such file", "jetstream, builtin", "millrace dict train"}},
 		{"dictionary is none", func(t *testing.T, dir string) []string {
