@@ -10,9 +10,11 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"runtime/debug"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -67,6 +69,7 @@ type daemon struct {
 const gcPercent = 300
 
 func (c *config) serve(ctx context.Context, _ []string, _, stderr io.Writer) error {
+	signal.Ignore(syscall.SIGPIPE) // the log may have lost its reader
 	tidyMalloc()
 	debug.SetGCPercent(gcPercent)
 	debug.SetMemoryLimit(c.memoryShares().goLimit(c.memory))

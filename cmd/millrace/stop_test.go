@@ -5,11 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -90,6 +92,63 @@ func TestSIGTERM(t *testing.T) {
 	}
 	if !strings.Contains(p.stderr.String(), "msg=stopped") {
 		t.Errorf("the log does not say that it stopped:\n%s", p.stderr)
+	}
+}
+
+// TestLostTerminal: a server whose log has lost its reader serves on, and SIGHUP stops it in order.
+// Under nohup it ignores SIGHUP.
+func TestLostTerminal(t *testing.T) {
+	t.Parallel()
+	skipUnderRace(t)
+	bin, err := binaries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	relay := newTestRelay(t)
+	serve := func(wrapper ...string) (p *os.Process, ended chan error) {
+		addr := freeAddr(t)
+		reader, stderr, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stderr.Close()
+		argv := append(append(wrapper, bin["millrace"]), serveArgs(t.TempDir(), "--relay", relay.url, "--listen", addr)...)
+		cmd := exec.Command(argv[0], argv[1:]...)
+		cmd.Stderr = stderr
+		if err := errors.Join(reader.Close(), cmd.Start()); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cmd.Process.Kill() }) // it may have ended
+		ended = make(chan error, 1)
+		go func() { ended <- cmd.Wait() }() // the process ends with the test
+		waitFor(t, "an answer, which comes after lines of the log", func() bool {
+			if len(ended) > 0 {
+				t.Fatalf("it has ended: %v", <-ended)
+			}
+			resp, err := http.Get("http://" + addr + "/healthz")
+			if err == nil {
+				resp.Body.Close()
+			}
+			return err == nil
+		})
+		return cmd.Process, ended
+	}
+	process, ended := serve()
+	if err := errors.Join(process.Signal(syscall.SIGHUP), <-ended); err != nil {
+		t.Errorf("after SIGHUP: %v", err)
+	}
+	process, ended = serve("nohup")
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, ignored, _ := strings.Cut(string(status), "SigIgn:\t")
+	ignored, _, _ = strings.Cut(ignored, "\n")
+	if mask, err := strconv.ParseUint(ignored, 16, 64); err != nil || mask&(1<<(syscall.SIGHUP-1)) == 0 {
+		t.Errorf("under nohup SIGHUP is not ignored: mask %s, %v", ignored, err)
+	}
+	if err := errors.Join(process.Signal(syscall.SIGTERM), <-ended); err != nil {
+		t.Errorf("after SIGTERM: %v", err)
 	}
 }
 
