@@ -277,6 +277,30 @@ func checkTrouble(t *testing.T, out string, code, want int, says []string) {
 	}
 }
 
+// fullWriter takes nothing.
+type fullWriter struct{ err error }
+
+func (w fullWriter) Write([]byte) (int, error) { return 0, w.err }
+
+// TestLostOutput: a command whose output cannot be written has failed, unless its reader has left.
+func TestLostOutput(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		args string
+		err  error
+		want int
+	}{
+		{"version", syscall.ENOSPC, exitFailed}, {"doctor " + t.TempDir(), syscall.ENOSPC, exitFailed},
+		{"version", syscall.EPIPE, exitOK}, {"version", nil, exitOK},
+	} {
+		var stderr bytes.Buffer
+		code := run(t.Context(), strings.Fields(tc.args), fullWriter{tc.err}, &stderr)
+		if code != tc.want || strings.Contains(stderr.String(), "write the output: no space left") != (code == exitFailed) {
+			t.Errorf("%s: exit code %d, want %d: %s", tc.args, code, tc.want, &stderr)
+		}
+	}
+}
+
 // A relay that refuses the connection does not end the process; the log and /readyz say what is
 // wrong.
 func TestRelayTroubleIsLogged(t *testing.T) {

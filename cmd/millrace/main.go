@@ -41,9 +41,29 @@ func stopSignals() []os.Signal {
 	return signals
 }
 
-// run is main without the process: it returns the exit code.
+// checkedOutput keeps the first error of what is written to it. That a pipe's reader has left is
+// none.
+type checkedOutput struct {
+	io.Writer
+	err error
+}
+
+func (o *checkedOutput) Write(p []byte) (n int, err error) {
+	n, err = o.Writer.Write(p)
+	if o.err == nil && !errors.Is(err, syscall.EPIPE) {
+		o.err = err
+	}
+	return n, err
+}
+
+// run is main without the process: it returns the exit code. A command whose output is lost has
+// failed.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	err := dispatch(ctx, args, stdout, stderr)
+	out := &checkedOutput{Writer: stdout}
+	err := dispatch(ctx, args, out, stderr)
+	if err == nil && out.err != nil {
+		err = fmt.Errorf("write the output: %w", out.err)
+	}
 	var usage usageError
 	var code exitCode
 	switch {

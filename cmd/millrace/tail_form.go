@@ -27,6 +27,9 @@ const (
 
 // isTerminal says whether w is one, and not the device that swallows everything.
 func isTerminal(w io.Writer) bool {
+	if o, ok := w.(*checkedOutput); ok {
+		w = o.Writer
+	}
 	f, ok := w.(*os.File)
 	if !ok {
 		return false
