@@ -120,6 +120,19 @@ func refuseNewer(ctx context.Context, dataDir string) error {
 	return nil
 }
 
+// adviseMachine adds what to do to an error of the machine's that any command may end with. A store
+// that has failed says that itself.
+func adviseMachine(err error) error {
+	var path *os.PathError
+	switch {
+	case errors.Is(err, os.ErrPermission) && errors.As(err, &path) && filepath.Base(path.Path) == "LOCK":
+		return advise(err, runAsServer)
+	case (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)) && !errors.Is(err, pebbleguard.ErrFailed):
+		return advise(err, "Free some room there, or name a place on another disk, then run it again.")
+	}
+	return adviseOpenFiles(err)
+}
+
 // syscallOf returns the operating system's error with the path it is about, without what was
 // wrapped around.
 func syscallOf(err error) error {

@@ -119,7 +119,7 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	if err != nil {
 		return err
 	}
-	return adviseOpenFiles(c.run(ctx, args, stdout, stderr))
+	return adviseMachine(c.run(ctx, args, stdout, stderr))
 }
 
 // environ returns the variables that c takes flags from. With allTwins others are mistakes.

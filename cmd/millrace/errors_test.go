@@ -21,6 +21,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"millrace/intern/kv/pebbleguard"
+
 	"millrace/dict"
 	"millrace/intern"
 	"millrace/replay"
@@ -274,6 +276,30 @@ func checkTrouble(t *testing.T, out string, code, want int, says []string) {
 	}
 	if d := doubled(text); d != "" {
 		t.Errorf("says %q twice:\n%s", d, text)
+	}
+}
+
+// TestMachineErrors: what the machine refuses to any command comes with what to do, once.
+func TestMachineErrors(t *testing.T) {
+	t.Parallel()
+	denied := &os.PathError{Op: "open", Path: "data/log/LOCK", Err: syscall.EACCES}
+	full := &os.PathError{Op: "write", Path: "rows.csv", Err: syscall.ENOSPC}
+	failed := fmt.Errorf("%w: %w (check the disk)", pebbleguard.ErrFailed, full)
+	input := &os.PathError{Op: "open", Path: "rows.csv", Err: syscall.EACCES}
+	for _, tc := range []struct {
+		err  error
+		says string // "": nothing more
+	}{
+		{fmt.Errorf("lock data/log: %w", denied), runAsServer}, {fmt.Errorf("export: %w", full), "Free some room there"},
+		{advise(full, "Do this."), "Do this."}, {failed, ""}, {input, ""}, {nil, ""},
+	} {
+		err := adviseMachine(tc.err)
+		if tc.says == "" && err == tc.err { //nolint:errorlint // it is the same
+			continue
+		}
+		if err == nil || !errors.Is(err, tc.err) || tc.says == "" || !strings.HasSuffix(strings.Split(err.Error(), tc.says)[0], "\n  ") {
+			t.Errorf("%v: %v", tc.err, err)
+		}
 	}
 }
 
