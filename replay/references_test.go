@@ -51,15 +51,18 @@ func referencesJSON(e *testEvent) string {
 		UID     uint64 `json:"uid,string"`
 	}
 	var members struct {
-		Has []reference `json:"references,omitempty"`
-		Had []reference `json:"deleted_references,omitempty"`
+		Has      []reference `json:"references,omitempty"`
+		Repeated bool        `json:"repeated,omitempty"`
+		Had      []reference `json:"deleted_references,omitempty"`
 	}
+	members.Repeated = e.repeated
 	for _, r := range e.refs {
 		ref := reference{testSource(e.collection, r.Source), testString(r.Subject), r.Subject}
 		kept := slices.ContainsFunc(e.refs, func(o Reference) bool { return !o.Had && o.Source == r.Source && o.Subject == r.Subject })
 		switch {
-		case !r.Had:
+		case !r.Had && !e.repeated:
 			members.Has = append(members.Has, ref)
+		case !r.Had:
 		case !kept:
 			members.Had = append(members.Had, ref)
 		}
