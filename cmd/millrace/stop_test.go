@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strconv"
 	"strings"
 	"sync"
@@ -133,10 +134,24 @@ func TestLostTerminal(t *testing.T) {
 		})
 		return cmd.Process, ended
 	}
-	process, ended := serve()
-	if err := errors.Join(process.Signal(syscall.SIGHUP), <-ended); err != nil {
-		t.Errorf("after SIGHUP: %v", err)
+	stop := func(p *os.Process, ended chan error, with os.Signal) {
+		if err := p.Signal(with); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Errorf("after %v: %v", with, err)
+			}
+		case <-time.After(2 * patience):
+			t.Errorf("after %v it goes on", with)
+		}
 	}
+	heard := make(chan os.Signal, 1)
+	signal.Notify(heard, syscall.SIGHUP) // if the tests ignore it, what they start would, too
+	process, ended := serve()
+	signal.Stop(heard)
+	stop(process, ended, syscall.SIGHUP)
 	process, ended = serve("nohup")
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", process.Pid))
 	if err != nil {
@@ -147,9 +162,7 @@ func TestLostTerminal(t *testing.T) {
 	if mask, err := strconv.ParseUint(ignored, 16, 64); err != nil || mask&(1<<(syscall.SIGHUP-1)) == 0 {
 		t.Errorf("under nohup SIGHUP is not ignored: mask %s, %v", ignored, err)
 	}
-	if err := errors.Join(process.Signal(syscall.SIGTERM), <-ended); err != nil {
-		t.Errorf("after SIGTERM: %v", err)
-	}
+	stop(process, ended, syscall.SIGTERM)
 }
 
 // Everything that the process says when it cannot start ends in an exit code and a text that names
