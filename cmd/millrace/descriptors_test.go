@@ -97,7 +97,8 @@ func TestFewDescriptorsForCommands(t *testing.T) {
 	if err := d.stop(); err != nil {
 		t.Fatal(err)
 	}
-	const enough, tooFew = minStoreFiles + 50 + 101, 40 // with one CPU Pebble has up to 101 yet to close
+	// With one CPU Pebble has up to 101 tables yet to close.
+	const enough, tooFew = minStoreFiles + 50 + 101, 40
 	splitTables(t, filepath.Join(dir, "log"), enough+20)
 	splitTables(t, filepath.Join(dir, "intern"), enough+20)
 	for _, command := range []string{"verify", "intern verify", "references verify"} {

@@ -52,7 +52,8 @@ func TestAnotherRelay(t *testing.T) {
 	if err := d.stop(); err != nil {
 		t.Fatal(err)
 	}
-	d = startDaemon(t, second.url, dir, "--relay-cursor", "0") // the log is the second relay's now, and goes on
+	// The log is the second relay's now, and goes on.
+	d = startDaemon(t, second.url, dir, "--relay-cursor", "0")
 	want := readTruth(t, first.truth)
 	for _, e := range readTruth(t, second.truth) {
 		e.Epoch = 1
