@@ -37,8 +37,8 @@ test-long: ## kill -9 in mid-stream, long random schedules: the tests that MILLR
 
 # Not those of tools and of packages without a goroutine, nor those of .ci/race-skip: they compute in
 # one, or start one server after another.
-race: ## the tests with the race detector; some minutes
-	$(GO) test -count=1 -race -vet=off -timeout 30m -skip "^Test($$(paste -sd '|' .ci/race-skip))" $(TESTFLAGS) $$($(GO) list ./... | grep -v -e /bench -e /relaysim -e /format -e /postings -e /filter -e translate/verify$$)
+race: ## the tests of PACKAGES with the race detector; some minutes
+	$(GO) test -count=1 -race -vet=off -timeout 30m -skip "^Test($$(paste -sd '|' .ci/race-skip))" $(TESTFLAGS) $$($(GO) list $(PACKAGES) | grep -v -e /bench -e /relaysim -e /format -e /postings -e /filter -e translate/verify$$)
 
 soak: ## kills, relay faults, failed writes by a random schedule for MINUTES; SEED repeats one, LINKS=1 has links in each round, VERIFY=1 verifies (docs/testing.md)
 	MILLRACE_TEST_SOAK_LINKS=$(LINKS) MILLRACE_TEST_SOAK_VERIFY=$(VERIFY) MILLRACE_TEST_SOAK_SEED=$(SEED) MILLRACE_TEST_SOAK_MINUTES=$(MINUTES) $(GO) test -count=1 -timeout 0 -v $(TESTFLAGS) -run '^TestSoak$$' ./cmd/millrace
