@@ -115,19 +115,15 @@ func (w *writer) keepRest(head []byte, frames [][]byte, tail []byte, n int64) er
 			n -= int64(len(b))
 			continue
 		}
-		start, size := 0, frameLen(b)
-		for int64(start+size) <= n && size > 0 {
-			start += size
-			size = frameLen(b[start:])
-		}
+		start, end := frameAt(b, int(n))
 		w.bufs[0] = b[start:] // it began where the kernel stopped
 		var total int64
 		for _, rest := range w.bufs {
 			total += int64(len(rest))
 		}
 		if !w.quota.Reserve(total) {
-			if w.broken = size > maxChunkBytes; !w.broken {
-				w.unsent, w.unsentAt = bytes.Clone(b[start:start+size]), int(n)-start
+			if w.broken = end-start > maxChunkBytes; !w.broken {
+				w.unsent, w.unsentAt = bytes.Clone(b[start:end]), int(n)-start
 			}
 			return errNoMemory
 		}
@@ -135,6 +131,18 @@ func (w *writer) keepRest(head []byte, frames [][]byte, tail []byte, n int64) er
 		return nil
 	}
 	return nil
+}
+
+// frameAt returns where the frame of b, which is whole frames, begins and ends that has byte at. If
+// the frame's header is cut, that is where it begins, twice.
+func frameAt(b []byte, at int) (start, end int) {
+	for end <= at {
+		start = end
+		if end += frameLen(b[start:]); end == start {
+			break
+		}
+	}
+	return start, end
 }
 
 // sendUnsent goes on until the client has taken everything, or nothing for slowTimeout, or the
@@ -173,13 +181,9 @@ func (w *writer) finish(last []byte, patience time.Duration) error {
 	}
 	w.bufs = nil
 	if w.unsentAt > 0 {
-		end := 0
-		for end < w.unsentAt {
-			size := frameLen(w.unsent[end:])
-			if size == 0 {
-				return errIncomplete
-			}
-			end += size
+		start, end := frameAt(w.unsent, w.unsentAt-1)
+		if end == start {
+			return errIncomplete
 		}
 		if end > w.unsentAt {
 			w.bufs = append(w.bufs, w.unsent[w.unsentAt:end])

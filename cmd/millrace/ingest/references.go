@@ -130,26 +130,16 @@ func (p *Pipeline) sealReferences(j *job) error {
 	}
 	last := in.LastSeq
 	for from := 0; from < len(events); {
-		base := startOf(all.Ends, from)
-		to := from
-		for end := from + 1; end <= len(events); end++ {
-			whole := end == len(events) || events[end].Seq != events[end-1].Seq
-			if whole && to > from && int(all.Ends[end-1]-base) > most {
+		to := frameEnd(events, from)
+		for to < len(events) {
+			end := frameEnd(events, to)
+			if int(all.Ends[end-1]-startOf(all.Ends, from)) > most {
 				break
 			}
-			if whole {
-				to = end
-			}
+			to = end
 		}
-		own := &replay.EventReferences{List: all.List[base:all.Ends[to-1]]}
-		for _, end := range all.Ends[from:to] {
-			own.Ends = append(own.Ends, end-base)
-		}
-		if all.Repeated != nil {
-			own.Repeated = all.Repeated[from:to]
-		}
-		in.References, in.Batch, in.LastSeq = own, &translate.Batch{Events: events[from:to], JSON: j.batch.JSON}, last
-		if to < len(events) {
+		in.References, in.Batch = ofEvents(all, from, to), &translate.Batch{Events: events[from:to], JSON: j.batch.JSON}
+		if in.LastSeq = last; to < len(events) {
 			in.LastSeq = events[to-1].Seq
 		}
 		if err := p.sealBlock(j, in); err != nil {
@@ -158,6 +148,28 @@ func (p *Pipeline) sealReferences(j *job) error {
 		in.FirstSeq, in.Gap, from = in.LastSeq+1, nil, to
 	}
 	return nil
+}
+
+// frameEnd returns where the events end that are of the same frame as event i.
+func frameEnd(events []translate.Event, i int) int {
+	end := i + 1
+	for end < len(events) && events[end].Seq == events[i].Seq {
+		end++
+	}
+	return end
+}
+
+// ofEvents returns what the events from and before to have of all.
+func ofEvents(all *replay.EventReferences, from, to int) *replay.EventReferences {
+	base := startOf(all.Ends, from)
+	own := &replay.EventReferences{List: all.List[base:all.Ends[to-1]]}
+	for _, end := range all.Ends[from:to] {
+		own.Ends = append(own.Ends, end-base)
+	}
+	if all.Repeated != nil {
+		own.Repeated = all.Repeated[from:to]
+	}
+	return own
 }
 
 // eventReferences returns the references of j's events for the log.

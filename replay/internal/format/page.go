@@ -3,7 +3,6 @@ package format
 import (
 	"encoding/binary"
 	"fmt"
-	"math/bits"
 	"slices"
 	"sort"
 
@@ -212,68 +211,65 @@ func (p *Pages) UnpackSubstream(dst []byte, i, substream int) error {
 // some of it, and unpacks only those that src, which may be nil, does not have unpacked. The pages
 // must have several substreams.
 func (p *Pages) Gather(dst []byte, i int, runs []Run, mem Scratch, src SubstreamSource) (n int, err error) {
-	begin, limit := p.Page(i)
-	from, to := uint32(begin), uint32(limit)
-	first := endingAfter(p.ends, from)
-	var at [MaxSubstreams]uint32 // first the sizes of the substreams, then how far each is read
-	var size uint32              // of what is wanted
-	var data [MaxSubstreams][]byte
-	var wanted uint32 // a bit for each substream
-	wants := runCursor{runs: runs}
-	for e, start := first, from; start < to; e++ {
-		end := min(p.ends[e], to)
-		s := p.of[e]
-		if int(s) >= p.substreams {
-			return 0, fmt.Errorf("event %d is of substream %d, which does not exist", e, s)
-		}
-		at[s] += end - start
-		if wants.has(start) {
-			wanted |= 1 << s
-			size += end - start
-		}
-		start = end
+	sizes, wanted, err := p.wanted(i, runs)
+	if err != nil {
+		return 0, err
 	}
-	// what is wanted is one whole substream: its bytes are taken as they are
-	whole := bits.OnesCount32(wanted) == 1 && size == at[bits.TrailingZeros32(wanted)]
-	room := mem.Take(int(to - from))
+	from, to := p.Page(i)
+	room := mem.Take(to - from)
+	var left [MaxSubstreams][]byte // what is yet to be read of each substream
 	for s := range p.substreams {
-		size := int(at[s])
-		at[s] = 0
-		if wanted&(1<<s) == 0 {
+		if !wanted[s] {
 			continue
 		}
-		if src != nil {
-			if data[s], err = src.Unpacked(i, s, size); err != nil {
-				return 0, err
-			}
-		}
-		if data[s] != nil {
-			continue
-		}
-		if src != nil {
-			if err := src.Load(s); err != nil {
-				return 0, err
-			}
-		}
-		if whole {
-			return size, p.UnpackSubstream(dst[:size], i, s)
-		}
-		data[s], room = room[:size], room[size:]
-		if err := p.UnpackSubstream(data[s], i, s); err != nil {
+		if left[s], err = p.substream(room[:sizes[s]], i, s, src); err != nil {
 			return 0, err
 		}
+		room = room[sizes[s]:]
 	}
-	wants = runCursor{runs: runs}
-	for e, start := first, from; start < to; e++ {
-		end := min(p.ends[e], to)
-		s := p.of[e]
-		if wants.has(start) {
-			n += copy(dst[n:], data[s][at[s]:at[s]+end-start])
+	wants := runCursor{runs: runs}
+	for e, start := endingAfter(p.ends, uint32(from)), uint32(from); start < uint32(to); e++ {
+		end := min(p.ends[e], uint32(to))
+		if s, size := p.of[e], end-start; wanted[s] {
+			if wants.has(start) {
+				n += copy(dst[n:], left[s][:size])
+			}
+			left[s] = left[s][size:]
 		}
-		at[s] += end - start
 		start = end
 	}
 	return n, nil
+}
+
+// wanted returns how many bytes of page i each substream has, and which have some of the runs.
+func (p *Pages) wanted(i int, runs []Run) (sizes [MaxSubstreams]uint32, wanted [MaxSubstreams]bool, err error) {
+	from, to := p.Page(i)
+	wants := runCursor{runs: runs}
+	for e, start := endingAfter(p.ends, uint32(from)), uint32(from); start < uint32(to); e++ {
+		end := min(p.ends[e], uint32(to))
+		s := p.of[e]
+		if int(s) >= p.substreams {
+			return sizes, wanted, fmt.Errorf("event %d is of substream %d, which does not exist", e, s)
+		}
+		sizes[s] += end - start
+		wanted[s] = wanted[s] || wants.has(start)
+		start = end
+	}
+	return sizes, wanted, nil
+}
+
+// substream returns what page i has of substream s, as long as dst: as src has it, or else unpacked
+// to dst.
+func (p *Pages) substream(dst []byte, i, s int, src SubstreamSource) ([]byte, error) {
+	if src != nil {
+		if b, err := src.Unpacked(i, s, len(dst)); b != nil || err != nil {
+			return b, err
+		}
+		if err := src.Load(s); err != nil {
+			return nil, err
+		}
+	}
+	return dst, p.UnpackSubstream(dst, i, s)
 }
 
 // FrameStart returns where frame i begins, of frames that end at ends.
