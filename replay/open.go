@@ -163,30 +163,33 @@ func (o *opener) streams() error {
 	o.snap.streams = streams
 	last := streams[len(streams)-1]
 	o.snap.Epoch = last.Epoch
-	if !o.cfg.NewEpoch {
-		if last.Relay != o.cfg.Relay && (o.cfg.Relay != "" || !o.cfg.ReadOnly) {
-			if o.hasState && o.unused() && !o.cfg.ReadOnly {
-				return o.follow(last.Epoch)
-			}
-			return fmt.Errorf("%w: it follows %s, not %s: start with --new-epoch to go on with the other relay (readers' positions then name a new stream), or with the right --relay",
-				ErrRelayMismatch, last.Relay, o.cfg.Relay)
-		}
+	switch {
+	case o.cfg.NewEpoch:
+		return o.newEpoch(last.Epoch)
+	case last.Relay == o.cfg.Relay, o.cfg.Relay == "" && o.cfg.ReadOnly:
 		return nil
+	case o.hasState && o.unused() && !o.cfg.ReadOnly:
+		return o.follow(last.Epoch)
 	}
-	epoch := last.Epoch + 1
+	return fmt.Errorf("%w: it follows %s, not %s: start with --new-epoch to go on with the other relay (readers' positions then name a new stream), or with the right --relay",
+		ErrRelayMismatch, last.Relay, o.cfg.Relay)
+}
+
+// newEpoch begins an epoch of the configured relay after the last one.
+func (o *opener) newEpoch(last uint32) (err error) {
 	var lastSeq int64 // 0: no frame of the epoch was committed
-	if o.stored.Epoch == last.Epoch {
+	if o.stored.Epoch == last {
 		lastSeq = o.stored.Seq
 	}
-	if o.snap.streams, err = streams.Add(o.cfg.Relay, epoch, lastSeq); err != nil {
-		// Two tags in 16 million may be equal; the next epoch's will not be.
-		epoch++
-		if o.snap.streams, err = streams.Add(o.cfg.Relay, epoch, lastSeq); err != nil {
-			return err
+	streams := o.snap.streams
+	// Two tags in 16 million may be equal; the next epoch's will not be.
+	for _, epoch := range []uint32{last + 1, last + 2} {
+		if o.snap.streams, err = streams.Add(o.cfg.Relay, epoch, lastSeq); err == nil {
+			o.snap.Epoch = epoch
+			return logstore.PutStreams(o.batch, o.snap.streams)
 		}
 	}
-	o.snap.Epoch = epoch
-	return logstore.PutStreams(o.batch, o.snap.streams)
+	return err
 }
 
 // seqBases sets the bases of the streams. A log whose later epochs have none is of a program
@@ -234,31 +237,30 @@ func (o *opener) readState() (err error) {
 // state makes that the snapshot's, and moves it to a new epoch. It runs after streams.
 func (o *opener) state() error {
 	s := o.snap
-	if !o.hasState && !o.fresh {
+	epoch := s.Epoch
+	switch {
+	case o.hasState:
+		s.State = o.stored
+	case !o.fresh:
 		return logstore.MissingMeta(format.MetaState)
 	}
-	changed := !o.hasState
-	if o.hasState {
-		epoch := s.Epoch
-		s.State = o.stored
-		if s.Epoch != epoch {
-			if !o.cfg.NewEpoch || s.Epoch > epoch {
-				return logstore.Corrupt(format.RangeMeta, 0, fmt.Errorf("%s: epoch %d, but the last stream's is %d", format.MetaState, s.Epoch, epoch))
-			}
-			if s.Seq > 0 { // else nothing came since the epoch that is noted already
-				s.Previous = EpochEnd{Epoch: s.Epoch, Seq: s.Seq}
-			}
-			s.Epoch, s.Seq, changed = epoch, 0, true
+	if s.Epoch != epoch {
+		if !o.cfg.NewEpoch || s.Epoch > epoch {
+			return logstore.Corrupt(format.RangeMeta, 0, fmt.Errorf("%s: epoch %d, but the last stream's is %d", format.MetaState, s.Epoch, epoch))
 		}
+		if s.Seq > 0 { // else nothing came since the epoch that is noted already
+			s.Previous = EpochEnd{Epoch: s.Epoch, Seq: s.Seq}
+		}
+		s.Epoch, s.Seq = epoch, 0
 	}
 	if o.cfg.Retention == 0 && !o.cfg.ReadOnly && s.Oldest != (format.Point{}) {
 		// What an earlier run stored is dropped. (What this one will not store never was.)
 		if err := logstore.DeleteThrough(o.batch, s.Newest, s.Epoch, s.Seq); err != nil {
 			return err
 		}
-		s.Floor, s.Oldest, s.Trimmed, changed = s.Newest, format.Point{}, s.Total, true
+		s.Floor, s.Oldest, s.Trimmed = s.Newest, format.Point{}, s.Total
 	}
-	if !changed {
+	if o.hasState && s.State == o.stored {
 		return nil
 	}
 	return logstore.PutMeta(o.batch, format.MetaState, format.AppendState(nil, &s.State))
