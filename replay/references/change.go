@@ -22,7 +22,7 @@ const (
 	Gap                     // frames were lost: the same for all accounts; it has no account
 	// Import begins what is imported of an account: it has no records, until the creates that
 	// follow say so. They have Seq 0 and Import's Rev, and may be in several batches. Behind them
-	// come the account's commits above that rev which the log has, again, with Seq 0.
+	// come the account's commits above Last which the log has, again, with Seq 0.
 	Import
 	// Purge forgets an account. Its records are gone, and neither the log nor an import brings
 	// those of a rev at or below Rev, or its last, back. That holds in later generations too.
@@ -59,6 +59,9 @@ type Change struct {
 	Record  uint64 // UID of the AT URI; creates, updates and deletes only
 	// Rev is a commit's, as a packed TID; of Sync and Import the repository's. Purge may have 0.
 	Rev uint64
+	// Last is of Import: the account's next commit is new if its rev is above that. It is Rev,
+	// unless that was made from a time.
+	Last uint64
 	// TimeUS is the frame's own time, in Unix microseconds: DeleteAccount, Deactivate and Activate.
 	// The log's stamp: Sync and Gap.
 	TimeUS     int64

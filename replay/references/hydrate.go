@@ -301,7 +301,7 @@ func (h *hydration) change(c *Change, e *accountEntry) (found bool, err error) {
 	case Import:
 		if c.Repeated = c.Rev <= state.purged; !c.Repeated {
 			state.forget(p.state.arrival)
-			state.rev, state.imported = c.Rev, c.Rev
+			state.rev, state.imported = c.Last, c.Rev
 		}
 	case Purge:
 		state.forget(p.state.arrival)
@@ -330,7 +330,7 @@ func (s *accountState) setInactive(inactive bool, timeUS int64) {
 // accepts says whether a record's change is new, and raises the account's rev. All changes of a
 // commit are, or none is. Those of an import all have its rev.
 func (h *hydration) accepts(c *Change, state *accountState) bool {
-	if c.Seq == 0 && c.Rev == state.imported && c.Rev == state.rev {
+	if c.Seq == 0 && c.Rev == state.imported {
 		return true
 	}
 	if l := h.commit; l.seq == c.Seq && l.account == c.Account && l.rev == c.Rev {

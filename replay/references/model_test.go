@@ -81,7 +81,7 @@ func (m *model) apply(changes []Change) []Change {
 		case Import:
 			if c.Repeated = c.Rev <= m.purged[c.Account]; !c.Repeated {
 				a.forget()
-				a.rev, a.imported = c.Rev, c.Rev
+				a.rev, a.imported = c.Last, c.Rev
 			}
 		case Purge:
 			rev := max(a.rev, c.Rev)
@@ -91,7 +91,7 @@ func (m *model) apply(changes []Change) []Change {
 			a.rev = rev
 		default:
 			switch {
-			case c.Seq == 0 && a.imported == c.Rev && a.rev == c.Rev:
+			case c.Seq == 0 && a.imported == c.Rev:
 				accepted = true
 			case i == 0 || out[i-1].Seq != c.Seq || out[i-1].Rev != c.Rev || out[i-1].Operation > Delete:
 				accepted = c.Rev > a.rev
@@ -268,12 +268,13 @@ func (w *modelWorld) ours() (changes []Change) {
 		return []Change{{Operation: Purge, Account: account, Rev: w.clock * w.rng.Uint64N(2)}}
 	}
 	rev := w.clock - w.rng.Uint64N(min(w.clock, 20))
-	changes = append(changes, Change{Operation: Import, Account: account, Rev: rev})
+	last := rev - w.rng.Uint64N(min(rev, 20))*w.rng.Uint64N(2)
+	changes = append(changes, Change{Operation: Import, Account: account, Rev: rev, Last: last})
 	for range w.rng.IntN(5) {
 		changes = append(changes, Change{Operation: Create, Account: account, Record: w.record(), Rev: rev, References: w.refs()})
 	}
-	for i := range w.sent { // what the log has of it, that is above the rev
-		if c := w.sent[i]; c.Account == account && c.Operation <= Delete && c.Rev > rev {
+	for i := range w.sent { // what the log has of it, that is above last
+		if c := w.sent[i]; c.Account == account && c.Operation <= Delete && c.Rev > last && c.Rev != rev {
 			c.Seq = 0
 			changes = append(changes, c)
 		}

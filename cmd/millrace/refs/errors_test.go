@@ -447,3 +447,26 @@ func TestCheckRepeated(t *testing.T) {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
+
+// TestRowsPassRepeated: what came again after --as-of, from an epoch that started over, is not laid
+// over rows.
+func TestRowsPassRepeated(t *testing.T) {
+	w := followedWorld(t, 40, references.Position{Epoch: 1})
+	asOf := w.at
+	for _, e := range w.log.events[:20] {
+		e.Repeated, e.Seq, e.TimeUS = true, e.Seq+40, e.TimeUS+40*time.Minute.Microseconds()
+		w.log.events = append(w.log.events, e)
+	}
+	if err := w.store.Follow(t.Context(), w.log, nil); err != nil {
+		t.Fatal(err)
+	}
+	for did := range w.states[39] {
+		if len(w.states[39][did]) == 0 {
+			continue
+		}
+		done, err := w.run([][]byte{w.file(did, 39, true)}, asOf, -1)
+		if diff := cmp.Diff(w.states[39][did], w.rows(did)); err != nil || done.Imported != 1 || diff != "" {
+			t.Errorf("%s: %+v, %v, -want +got\n%s", did, done, err, diff)
+		}
+	}
+}

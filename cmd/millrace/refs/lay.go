@@ -27,7 +27,7 @@ func (i *Import) readLog() error {
 		for k := range c.Events {
 			e := &c.Events[k]
 			a := of[e.DIDUID]
-			if a == nil || e.TimeUS < a.fromUS {
+			if a == nil || e.TimeUS < a.fromUS || a.rows && e.Repeated {
 				continue
 			}
 			one.Events = append(one.Events[:0], *e)
@@ -75,7 +75,7 @@ func (i *Import) resumeBefore() int {
 func (a *importedAccount) revUS() int64 { return int64(a.rev >> 10) }
 
 // lay returns the changes that import the account: what the file says, and over it what the log has
-// above that. The log's first stamp is since.
+// above its rev or, of rows, since their time. The log's first stamp is since.
 func (a *importedAccount) lay(since int64) ([]references.Change, error) {
 	if a.late {
 		a.asOfUS = a.revUS()
@@ -84,12 +84,9 @@ func (a *importedAccount) lay(since int64) ([]references.Change, error) {
 		}
 	}
 	changes := make([]references.Change, 0, 1+len(a.record)+len(a.laid))
-	changes = append(changes, references.Change{Operation: references.Import, Account: a.uid, Rev: a.rev})
+	changes = append(changes, references.Change{Operation: references.Import, Account: a.uid, Rev: a.rev, Last: a.lastRev()})
 	changes = append(changes, a.record...)
 	deleted, rev := int64(0), a.rev
-	if a.rows {
-		rev = uint64(a.asOfUS) << 10
-	}
 	for _, c := range a.laid {
 		c.Seq = 0
 		switch {
@@ -99,15 +96,31 @@ func (a *importedAccount) lay(since int64) ([]references.Change, error) {
 				keep += len(a.record)
 			}
 			deleted, changes = c.TimeUS, changes[:min(keep, len(changes))]
-		case c.Operation != references.DeleteAccount && c.Rev > a.rev:
+		case c.Rev > a.rev || a.rows && c.Rev > 0:
 			changes = append(changes, c)
 			if c.Operation != references.Sync { // commits before it may be missing
 				rev = max(rev, c.Rev)
 			}
 		}
 	}
-	if a.known.Rev > rev { // the log had a newer commit, which was trimmed
+	if !a.rows && a.known.Rev > rev { // the log had a newer commit, which was trimmed
 		return nil, errTooOld
 	}
 	return changes, nil
+}
+
+// lastRev returns the rev above which commits are laid over the file. Rows have none of their own:
+// commits may come long after their revs say.
+func (a *importedAccount) lastRev() uint64 {
+	if !a.rows {
+		return a.rev
+	}
+	last := a.known.Rev
+	for _, c := range a.laid {
+		if c.Operation <= references.Delete {
+			last = min(last, c.Rev-1)
+			break
+		}
+	}
+	return max(last, a.known.Purged)
 }

@@ -1,6 +1,7 @@
 package refs
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"testing"
@@ -26,6 +27,7 @@ func TestLay(t *testing.T) {
 		known uint64
 		laid  []references.Change
 		want  string // records, after the Import; "": refused
+		last  uint64 // 0: the file's rev or, of rows, known
 	}{
 		{name: "the file alone", want: "[1 2]"},
 		{name: "what the log has at the file's rev and above", laid: []references.Change{create(4, rev-1), create(5, rev), create(6, rev+1)}, want: "[1 2 6]"},
@@ -40,7 +42,10 @@ func TestLay(t *testing.T) {
 		{name: "a #sync above the file's rev", laid: []references.Change{create(4, rev+1), log(references.Sync, 0, rev+2, 9)}, want: "[1 2 4 0]"},
 		{name: "a commit that was trimmed, before a #sync", known: rev + 1, laid: []references.Change{log(references.Sync, 0, rev+2, 9)}},
 		{name: "rows, and a commit before them", rows: true, known: asOf << 10, want: "[1 2]"},
-		{name: "rows, and a commit behind them", rows: true, known: asOf<<10 + 1},
+		{name: "rows, and a commit behind them", rows: true, known: asOf<<10 + 1, want: "[1 2]"},
+		{name: "rows, and commits that came long after their revs say", rows: true, known: rev - 3,
+			laid: []references.Change{create(4, rev-8), log(references.Activate, 0, 0, 9), create(5, rev-3)}, want: "[1 2 4 5]", last: rev - 9},
+		{name: "rows, and a #sync of an old rev", rows: true, known: rev - 8, laid: []references.Change{log(references.Sync, 0, rev-7, 9)}, want: "[1 2 0]", last: rev - 8},
 		{name: "a late file of the log's first stamp", late: true, since: since, want: "[1 2]"},
 		{name: "a late file from before the log", late: true, since: since + 1},
 		{name: "a late file, and a deletion behind its rev", late: true, since: since, laid: []references.Change{gone(since + 1)}, want: "[]"},
@@ -59,6 +64,13 @@ func TestLay(t *testing.T) {
 		if err != nil || len(changes) == 0 || changes[0].Operation != references.Import || changes[0].Account != 3 || changes[0].Rev != rev {
 			t.Errorf("%s: it begins with %+v, %v", tc.name, changes, err)
 			continue
+		}
+		last := uint64(rev)
+		if tc.rows {
+			last = cmp.Or(tc.last, tc.known)
+		}
+		if changes[0].Last != last {
+			t.Errorf("%s: the last rev is %d, want %d", tc.name, changes[0].Last, last)
 		}
 		records := []uint64{}
 		for i, c := range changes[1:] {
