@@ -23,7 +23,7 @@ const (
 )
 
 // EdgeReader reads edges without records, as CSV with the columns actor and subject, both DIDs. The
-// first line may name them. Lines are in any order.
+// first line may name them, empty ones are passed over. Lines are in any order.
 type EdgeReader struct {
 	UIDs  UIDs
 	Lines atomic.Uint64 // read so far, of all files
@@ -94,8 +94,12 @@ func readLines(ctx context.Context, in io.Reader, blocks chan<- lineBlock) error
 			return lineTooLong(number + bytes.Count(text, newline))
 		}
 		b := lineBlock{number, text}
-		if first, others, _ := bytes.Cut(text, newline); number == 1 && string(bytes.TrimRight(first, "\r")) == "actor,subject" {
-			b = lineBlock{2, others}
+		if number == 1 {
+			b.text = bytes.TrimPrefix(text, []byte(byteOrderMark))
+			first, others, _ := bytes.Cut(b.text, newline)
+			if actor, subject, _ := cutEdge(first); string(actor) == "actor" && string(subject) == "subject" {
+				b = lineBlock{2, others}
+			}
 		}
 		number += bytes.Count(text, newline)
 		select {
@@ -137,23 +141,27 @@ type edgeResolver struct {
 	lines []edgeRequests
 }
 
-// edgeRequests says which requests are for the accounts of a line.
-type edgeRequests struct{ actor, subject int }
+// edgeRequests says which requests are for the accounts of a line of that number.
+type edgeRequests struct{ number, actor, subject int }
 
 // edges makes edges of a block. Each line has a request for its subject, and before it one for its
 // actor unless that is the actor of the line before.
 func (r *edgeResolver) edges(ctx context.Context, b lineBlock) ([]graph.Edge, error) {
 	r.reqs, r.lines = r.reqs[:0], r.lines[:0]
+	number := b.first - 1
 	for text := range bytes.Lines(b.text) {
-		number := b.first + len(r.lines)
+		number++
 		if len(text) > maxEdgeLine {
 			return nil, lineTooLong(number)
+		}
+		if len(bytes.TrimRight(text, "\r\n")) == 0 {
+			continue
 		}
 		actor, subject, ok := cutEdge(text)
 		if !ok {
 			return nil, fmt.Errorf("line %d: %.100q is not actor,subject", number, text)
 		}
-		line := edgeRequests{actor: len(r.reqs)}
+		line := edgeRequests{number: number, actor: len(r.reqs)}
 		if last := len(r.lines) - 1; last >= 0 && bytes.Equal(r.reqs[r.lines[last].actor].DID, actor) {
 			line.actor = r.lines[last].actor
 		} else {
@@ -167,7 +175,7 @@ func (r *edgeResolver) edges(ctx context.Context, b lineBlock) ([]graph.Edge, er
 	var invalid *intern.InvalidError
 	if errors.As(err, &invalid) {
 		line := slices.IndexFunc(r.lines, func(l edgeRequests) bool { return l.subject >= invalid.Index })
-		return nil, fmt.Errorf("line %d: %.100q is no DID: %s", b.first+line, r.reqs[invalid.Index].DID, invalid.Reason)
+		return nil, fmt.Errorf("line %d: %.100q is no DID: %s", r.lines[line].number, r.reqs[invalid.Index].DID, invalid.Reason)
 	}
 	if err != nil {
 		return nil, err

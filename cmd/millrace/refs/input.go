@@ -64,6 +64,9 @@ func (r *Reader) Read(ctx context.Context, in io.Reader, sink Sink) error {
 	}
 	defer plain.Close()
 	b := bufio.NewReaderSize(plain, 64<<10)
+	if start, _ := b.Peek(len(byteOrderMark)); string(start) == byteOrderMark {
+		_, _ = b.Discard(len(byteOrderMark)) // what was peeked
+	}
 	start, err := b.Peek(4)
 	switch {
 	case len(start) == 0 && errors.Is(err, io.EOF):
@@ -72,13 +75,16 @@ func (r *Reader) Read(ctx context.Context, in io.Reader, sink Sink) error {
 		return fmt.Errorf("read: %w", err)
 	case start[0] == '{' || start[0] == '\n':
 		return r.readRows(ctx, newJSONRows(b), sink)
-	case bytes.HasPrefix(start, []byte("did")):
+	case bytes.HasPrefix(bytes.TrimPrefix(start, []byte(`"`)), []byte("did")):
 		return r.readRows(ctx, newCSVRows(b), sink)
 	case isCAR(b):
 		return r.readCAR(ctx, b, sink)
 	}
 	return errors.New("it is neither a CAR file of a repository, nor rows of references as NDJSON or CSV, which begin with { or did")
 }
+
+// byteOrderMark is what some programs begin a text in UTF-8 with.
+const byteOrderMark = "\ufeff"
 
 // IsRepository says whether a file is a repository, and not rows.
 func IsRepository(in io.Reader) (bool, error) {

@@ -42,6 +42,13 @@ func TestReadRows(t *testing.T) {
 	}
 	_, files["csv without names"], _ = bytes.Cut(files["csv"], []byte("\n"))
 	files["ndjson with empty lines"] = append([]byte("\n\n"), bytes.ReplaceAll(files["ndjson"], []byte("\n"), []byte("\r\n\n"))...)
+	for _, format := range []string{"ndjson", "csv"} {
+		files[format+" with a mark"] = append([]byte("\ufeff"), files[format]...)
+	}
+	for _, r := range rows {
+		fields := strings.ReplaceAll(strings.Join([]string{r.DID, r.Collection, r.Key, r.Path, r.Subject}, "\x00"), `"`, `""`)
+		files["csv, all quoted"] = append(files["csv, all quoted"], `"`+strings.ReplaceAll(fields, "\x00", `","`)+"\"\n"...)
+	}
 	for name, file := range files {
 		var r Reader
 		var g gathered
