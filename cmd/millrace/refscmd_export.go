@@ -64,6 +64,9 @@ func (c *refsExport) export(ctx context.Context, s *refsStores, _ []string, stdo
 		e.Sources = make(map[string]bool)
 	}
 	for _, source := range c.sources {
+		if _, ok := s.log.FindSource(source); !ok {
+			return fmt.Errorf("--source %s: the log has no reference of this source; one is COLLECTION:PATH, such as app.bsky.feed.like:subject.uri", source)
+		}
 		e.Sources[source] = true
 	}
 	asOf, err := s.asOf(ctx)
