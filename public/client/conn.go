@@ -37,7 +37,8 @@ type liveConn struct {
 	started   bool          // the handshake is done
 	heartbeat time.Duration // for a message to come; 0: it need not
 	messages  int           // that came
-	seen      int           // of them, when waiting began
+	arriving  bool          // a part of the next one has come
+	seen      int           // of messages, when waiting began
 	waiting   time.Time     // when waiting began
 }
 
@@ -46,18 +47,17 @@ func (c *liveConn) Read(p []byte) (int, error) {
 	if !c.started {
 		return c.Conn.Read(p)
 	}
-	now := time.Now()
-	if c.seen != c.messages || c.waiting.IsZero() {
+	switch {
+	case c.seen != c.messages || c.waiting.IsZero():
 		c.onWait()
-		c.seen = c.messages
-		now = time.Now()
-		c.waiting = now
+		c.seen, c.waiting = c.messages, time.Now()
+	case c.arriving:
+		c.waiting = time.Now() // a large message takes long over a slow connection
 	}
-	deadline := now.Add(c.silence)
-	if c.heartbeat > 0 {
-		if due := c.waiting.Add(max(c.silence, silentHeartbeats*c.heartbeat)); due.Before(deadline) {
-			deadline = due
-		}
+	deadline := time.Now().Add(c.silence)
+	due := c.waiting.Add(max(c.silence, silentHeartbeats*c.heartbeat))
+	if c.heartbeat > 0 && due.Before(deadline) {
+		deadline = due
 	}
 	if err := c.SetReadDeadline(deadline); err != nil {
 		return 0, err
@@ -174,8 +174,10 @@ func (k *conn) writeLocked(msg []byte) error {
 func (k *conn) read() (kind int, msg []byte, err error) {
 	kind, r, err := k.ws.NextReader()
 	if err == nil {
+		k.live.arriving = true
 		k.buf.Reset()
 		_, err = k.buf.ReadFrom(r)
+		k.live.arriving = false
 	}
 	if err != nil {
 		return 0, nil, endOf(err)

@@ -368,3 +368,25 @@ func TestServersOfTwoWires(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestLargeEventOverSlowConnections: a server that is sending an event is not silent, however long
+// that takes.
+func TestLargeEventOverSlowConnections(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		slow := &scripted{say: func(ws *websocket.Conn) {
+			events(ws, 1, 3)
+			msg := []byte(`{"did":"did:plc:a","time_us":1790000000000004,"kind":"identity","identity":{"did":"did:plc:a","seq":4},"cursor":"b7e1c0-4-0"}`)
+			for _, b := range append([]byte{0x81, byte(len(msg))}, msg...) { // a frame of text
+				if _, err := ws.NetConn().Write([]byte{b}); err != nil {
+					return
+				}
+				time.Sleep(time.Second) // of the bubble
+			}
+		}}
+		slow.reach(3)
+		c := several(t, client.Config{OnDisconnect: func(error, time.Duration) {}}, slow, slow)
+		if took := follow(t, c, 1, 4); took > 3*time.Minute || c.Stats().Disconnects > 1 {
+			t.Errorf("it took %v, and %+v", took, c.Stats())
+		}
+	})
+}
