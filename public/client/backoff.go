@@ -19,8 +19,8 @@ func newBackoff(least, most time.Duration) backoff {
 
 // wait returns how long to wait now.
 func (b *backoff) wait() time.Duration {
-	base := max(b.next, b.min)
-	b.next = min(2*base, b.max)
+	base := min(max(b.next, b.min), b.max)
+	b.next = 2 * base
 	return base/2 + b.random(base+1)
 }
 

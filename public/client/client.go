@@ -89,7 +89,7 @@ func New(cfg Config) (*Client, error) {
 			return nil, err
 		}
 	}
-	c.selector = newSelector(len(c.servers), cfg.Lag)
+	c.selector = newSelector(len(c.servers), cfg.Lag, cfg.MaxBackoff)
 	c.progress = newProgress(cfg.Cursor, cfg.Overlap, c.v2)
 	c.progress.joinByTime(c.several())
 	if c.header == nil {

@@ -355,6 +355,10 @@ func TestBackoff(t *testing.T) {
 			}
 		}
 	}
+	b = newBackoff(time.Second, time.Millisecond)
+	if got := b.wait(); got > 1500*time.Microsecond {
+		t.Errorf("waited %v, want about 1 ms at most", got)
+	}
 }
 
 func TestParseRetryAfter(t *testing.T) {

@@ -26,6 +26,7 @@ type selector struct {
 	current int
 	lenient bool // the oldest log first: no server has what comes after the cursor
 
+	doubt       time.Duration // how much later one is due that did not answer, or refused
 	minLag, lag time.Duration
 	lagLeft     time.Time  // when a server was left for lag last
 	frontiers   []frontier // rising
@@ -49,8 +50,10 @@ type frontier struct {
 	seen time.Time
 }
 
-func newSelector(servers int, lag time.Duration) selector {
-	return selector{servers: make([]serverState, servers), minLag: lag, lag: lag}
+func newSelector(servers int, lag, maxBackoff time.Duration) selector {
+	// A server whose attempts all fail comes to wait for longer than half of maxBackoff.
+	doubt := min(firstAttempt, maxBackoff/2)
+	return selector{servers: make([]serverState, servers), doubt: doubt, minLag: lag, lag: lag}
 }
 
 // answered notes what server i, asked at askedAt, said of its log at now.
@@ -145,7 +148,7 @@ func (s *selector) best(now time.Time) int {
 // better says whether server i is preferred to j.
 func (s *selector) better(i, j int, now time.Time) bool {
 	a, b := &s.servers[i], &s.servers[j]
-	switch aDue, bDue := a.due(now), b.due(now); {
+	switch aDue, bDue := s.due(a, now), s.due(b, now); {
 	case !aDue.Equal(bDue):
 		return aDue.Before(bDue)
 	case a.refused != b.refused:
@@ -160,15 +163,14 @@ func (s *selector) better(i, j int, now time.Time) bool {
 	return s.before(b.newest, a.newest)
 }
 
-// due returns when to try the server. One that did not answer, or refused, is due firstAttempt
-// later: others that are due by then are tried before it.
-func (s *serverState) due(now time.Time) time.Time {
+// due returns when to try the server. Others that are due by then are tried before a doubtful one.
+func (s *selector) due(state *serverState, now time.Time) time.Time {
 	due := now
-	if s.notBefore.After(now) {
-		due = s.notBefore
+	if state.notBefore.After(now) {
+		due = state.notBefore
 	}
-	if s.dead || s.refused {
-		due = due.Add(firstAttempt)
+	if state.dead || state.refused {
+		due = due.Add(s.doubt)
 	}
 	return due
 }

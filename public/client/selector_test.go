@@ -116,7 +116,7 @@ func TestSelector(t *testing.T) {
 			s.beginLenient()
 		}, 0, 2, 0, 0},
 	} {
-		s := newSelector(3, lag)
+		s := newSelector(3, lag, time.Minute)
 		tc.observe(&s)
 		by, ok := s.lagging(clock(tc.now))
 		if !ok {
@@ -134,7 +134,7 @@ func TestSelector(t *testing.T) {
 // TestLagOfTurns: two servers that lag in turn are left ever more rarely, until they cease.
 func TestLagOfTurns(t *testing.T) {
 	const lag, step = 10 * time.Second, 2500 * time.Millisecond
-	s := newSelector(2, lag)
+	s := newSelector(2, lag, time.Minute)
 	now := time.Unix(1_790_000_000, 0)
 	var left []string
 	seq, since := int64(0), now

@@ -390,3 +390,25 @@ func TestLargeEventOverSlowConnections(t *testing.T) {
 		}
 	})
 }
+
+// TestRefusalsAndShortWaits: one that refused is asked again though another, which fails each time,
+// is never far from its next attempt.
+func TestRefusalsAndShortWaits(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		begun := time.Now()
+		h := &scripted{say: func(ws *websocket.Conn) { events(ws, 1, 3) }}
+		h.refuse = func(map[string][]string) string {
+			if time.Since(begun) < 30*time.Second {
+				return "not now"
+			}
+			return ""
+		}
+		broken := &scripted{say: func(ws *websocket.Conn) { ws.Close() }}
+		h.reach(3)
+		broken.reach(3)
+		cfg := client.Config{MinBackoff: 500 * time.Millisecond, MaxBackoff: 500 * time.Millisecond, OnDisconnect: func(error, time.Duration) {}}
+		if took := follow(t, several(t, cfg, h, broken), 1, 3); took > 45*time.Second {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
