@@ -58,6 +58,7 @@ type tailer struct {
 
 	end     end
 	done    context.CancelCauseFunc // ends the subscription
+	newest  func() (int64, error)   // stamp of the server's newest event; 0: its log is empty
 	printed int64
 	cursor  string      // after what was printed
 	file    *cursorFile // nil: none
@@ -98,6 +99,7 @@ func (t *tailer) run(ctx context.Context) error {
 	}
 	following, done := context.WithCancelCause(ctx)
 	t.done = done
+	t.newest = func() (int64, error) { return askNewest(following, c, t.stderr, true, math.MaxInt64) }
 	var watching sync.WaitGroup
 	watching.Go(func() { t.watchEnd(following) })
 	err = t.follow(following, c)
@@ -240,9 +242,19 @@ func (t *tailer) inform(i client.Info) {
 	if i.Name == client.InfoLive {
 		t.live.Store(true)
 	}
-	if dated && i.TimeUS >= t.end.timeUS || i.Name == client.InfoLive && t.end.live {
+	if dated && i.TimeUS >= t.end.timeUS || i.Name == client.InfoLive && t.end.live || t.exhausts(i) {
 		t.done(errTailDone)
 	}
+}
+
+// exhausts says whether i is a heartbeat of v2's wire that covers the whole log, after --until has
+// passed.
+func (t *tailer) exhausts(i client.Info) bool {
+	if !t.cfg.v2 || i.Name != client.InfoHeartbeat || !t.end.passed(time.Now()) {
+		return false
+	}
+	newest, err := t.newest()
+	return err == nil && i.TimeUS >= newest
 }
 
 // describe says what is missing.
@@ -295,7 +307,7 @@ func (t *tailer) watchEnd(ctx context.Context) {
 		case <-time.After(endGrace / 8):
 		}
 		now := time.Now()
-		if !t.end.live && now.Before(time.UnixMicro(t.end.timeUS).Add(endGrace)) {
+		if !t.end.passed(now) {
 			continue
 		}
 		since := t.quietSince.Load()

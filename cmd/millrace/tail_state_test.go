@@ -389,6 +389,35 @@ func TestTailStampsAhead(t *testing.T) {
 	}
 }
 
+// TestTailPassedOnV2: on v2's wire the heartbeat of the log's end is the end once --until has
+// passed.
+func TestTailPassedOnV2(t *testing.T) {
+	for name, tc := range map[string]struct {
+		until  time.Duration // from now
+		newest int64         // of the server; -1: it does not say
+		wire   bool          // v2's
+		want   bool
+	}{
+		"at the end": {-time.Minute, 5, true, true}, "its log is empty": {-time.Minute, 0, true, true}, "before the end": {-time.Minute, 6, true, false},
+		"not passed": {time.Minute, 5, true, false}, "just passed": {0, 5, true, false}, "no answer": {-time.Minute, -1, true, false},
+		"v1's wire": {-time.Minute, 5, false, false},
+	} {
+		tl, _, _ := newTailer(&tailConfig{v2: tc.wire})
+		tl.end = end{timeUS: time.Now().Add(tc.until).UnixMicro()}
+		tl.newest = func() (int64, error) {
+			if tc.newest < 0 {
+				return 0, io.EOF
+			}
+			return tc.newest, nil
+		}
+		done := false
+		tl.done = func(error) { done = true }
+		if tl.inform(client.Info{Name: client.InfoHeartbeat, TimeUS: 5, Cursor: "x"}); done != tc.want {
+			t.Errorf("%s: done %t", name, done)
+		}
+	}
+}
+
 // TestTailStart starts where the last run ended, else as the flags say.
 func TestTailStart(t *testing.T) {
 	kept := writeFile(t, filepath.Join(t.TempDir(), "kept"), "1795210200000000\n")

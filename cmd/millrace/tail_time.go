@@ -38,6 +38,11 @@ type end struct {
 
 func (e end) never() bool { return !e.live && e.timeUS == math.MaxInt64 }
 
+// passed says whether the server has all up to the end.
+func (e end) passed(now time.Time) bool {
+	return e.live || !now.Before(time.UnixMicro(e.timeUS).Add(endGrace))
+}
+
 // parseUntil reads --until. What "now" is, is for the server to say.
 func parseUntil(s string, now time.Time) (e end, askServer bool, err error) {
 	switch s {
