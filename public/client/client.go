@@ -43,14 +43,13 @@ type Client struct {
 	parser  parser  // of Events
 	decoder decoder // of Events
 	served  bool    // of Events: a message has come, on any connection
-	lenient bool    // of Events: no server has what comes after the cursor
 	last    *server // of Events: that of the last connection; nil: none was made
 
 	mu       sync.Mutex
 	options  Options
-	version  int   // of options
-	conn     *conn // nil: none
-	selector selector
+	version  int      // of options
+	conn     *conn    // nil: none
+	selector selector // only Events changes lenient, and reads it without mu
 }
 
 // testHooks is what tests replace.
@@ -222,11 +221,7 @@ func (c *Client) run(ctx context.Context, yield func(Event, error) bool) error {
 			return err
 		}
 		if useful {
-			s.backoff.reset()
-			for _, other := range c.servers {
-				other.failures = 0
-			}
-			c.lenient, refusedSince = false, time.Time{}
+			refusedSince = time.Time{}
 		}
 		if errors.Is(err, ErrUnreadable) {
 			if at := c.Cursor(); at != unreadableAt {
@@ -236,12 +231,12 @@ func (c *Client) run(ctx context.Context, yield func(Event, error) bool) error {
 			}
 		}
 		now := time.Now()
-		c.leave(i, err, now)
+		c.leave(i, useful, err, now)
 		if isPermanent(err) {
 			if refusedSince.IsZero() {
 				refusedSince = now
 			}
-			if long := now.Sub(refusedSince); c.refusedFor(i, long) && (!c.served || !isRefusal(err) || long >= c.patience) {
+			if long := now.Sub(refusedSince); c.refusedFor(long) && (!c.served || !isRefusal(err) || long >= c.patience) {
 				return err
 			}
 		}

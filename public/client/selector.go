@@ -128,35 +128,30 @@ func (s *selector) leaveForLag(now time.Time) {
 	s.lag = min(2*s.lag, maxLagFactor*s.minLag)
 }
 
-// next chooses the server to read from now on, and says how long to wait before.
+// next chooses the best server to read from now on, of equal ones the first after the current, and
+// says how long to wait before.
 func (s *selector) next(now time.Time) (wait time.Duration) {
-	s.current = s.best(now)
+	left, n := s.current, len(s.servers)
+	s.current = (left + 1) % n
+	for step := 2; step <= n; step++ {
+		if i := (left + step) % n; s.better(i, s.current, now) {
+			s.current = i
+		}
+	}
 	return max(0, s.servers[s.current].notBefore.Sub(now))
 }
 
-// best returns the server that is the best to read; of equal ones the first after the current.
-func (s *selector) best(now time.Time) int {
-	best := s.current
-	for n := range s.servers {
-		if i := (s.current + 1 + n) % len(s.servers); n == 0 || s.better(i, best, now) {
-			best = i
-		}
-	}
-	return best
-}
-
-// better says whether server i is preferred to j.
+// better says whether server i is preferred to j: it is due earlier, else it does not lag, else its
+// log begins earlier, if no log has what comes after the cursor, else it reaches farther.
 func (s *selector) better(i, j int, now time.Time) bool {
 	a, b := &s.servers[i], &s.servers[j]
-	switch aDue, bDue := s.due(a, now), s.due(b, now); {
+	aDue, bDue := s.due(a, now), s.due(b, now)
+	aLags, bLags := s.stillLags(i, now), s.stillLags(j, now)
+	switch {
 	case !aDue.Equal(bDue):
 		return aDue.Before(bDue)
-	case a.refused != b.refused:
-		return b.refused
-	case a.dead != b.dead:
-		return b.dead
-	case s.spared(i, now) != s.spared(j, now):
-		return s.spared(j, now)
+	case aLags != bLags:
+		return bLags
 	case s.lenient && a.oldestUS != b.oldestUS:
 		return b.oldestUS == 0 || a.oldestUS != 0 && a.oldestUS < b.oldestUS
 	}
@@ -175,8 +170,8 @@ func (s *selector) due(state *serverState, now time.Time) time.Time {
 	return due
 }
 
-// spared says whether server i was left for lag, and still lags.
-func (s *selector) spared(i int, now time.Time) bool {
+// stillLags says whether server i was left for lag, and has not caught up.
+func (s *selector) stillLags(i int, now time.Time) bool {
 	return now.Before(s.servers[i].lagUntil) && s.behind(i)
 }
 

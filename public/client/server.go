@@ -48,7 +48,7 @@ func (c *Client) several() bool { return len(c.servers) > 1 }
 
 // strict says whether a server is to refuse a cursor that is older than its log.
 func (c *Client) strict() bool {
-	return c.cfg.Strict || c.several() && !c.lenient && !c.cfg.NoReconnect
+	return c.cfg.Strict || c.several() && !c.selector.lenient && !c.cfg.NoReconnect
 }
 
 // attempt returns the context of an attempt to connect to the server.
@@ -68,33 +68,34 @@ func (c *Client) next(now time.Time) (i int, wait time.Duration) {
 	return c.selector.current, wait
 }
 
-// leave notes that the connection to server i ended so, at now.
-func (c *Client) leave(i int, err error, now time.Time) {
-	wait := max(c.servers[i].backoff.wait(), retryAfter(err))
+// leave notes that the connection to server i ended so, at now, and whether it was of use.
+func (c *Client) leave(i int, useful bool, err error, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.selector.lenient = c.lenient
+	if useful {
+		c.servers[i].backoff.reset()
+		for _, s := range c.servers {
+			s.failures = 0
+		}
+		c.selector.lenient = false
+	}
+	wait := max(c.servers[i].backoff.wait(), retryAfter(err))
 	if !errors.Is(err, ErrLag) { // leaveForLag notes it
 		c.selector.servers[i].notBefore = now.Add(wait)
 	}
-	if !isPermanent(err) {
-		c.selector.servers[i].refused = false
-	}
+	c.selector.servers[i].refused = isPermanent(err)
 }
 
-// refusedFor notes that server i refuses what is asked for. It says whether nothing is left to try:
-// there is one server, or all refuse, or long has reached the client's patience. If it is allowed,
-// lenient requests are begun first.
-func (c *Client) refusedFor(i int, long time.Duration) bool {
+// refusedFor says whether nothing is left to try: there is one server, or all refuse, or long has
+// reached the client's patience. If it is allowed, lenient requests are begun first.
+func (c *Client) refusedFor(long time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.selector.servers[i].refused = true
 	switch {
 	case !c.several():
 	case !c.selector.allRefused() && long < c.patience:
 		return false
 	case c.strict() && !c.cfg.Strict:
-		c.lenient = true
 		c.selector.beginLenient()
 		return false
 	}

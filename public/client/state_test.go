@@ -46,11 +46,11 @@ func TestStrict(t *testing.T) {
 		c    *Client
 		want bool
 	}{
-		{&Client{servers: two[:1]}, false}, {&Client{servers: two}, true}, {&Client{servers: two, lenient: true}, false},
+		{&Client{servers: two[:1]}, false}, {&Client{servers: two}, true}, {&Client{servers: two, selector: selector{lenient: true}}, false},
 		{&Client{servers: two, cfg: Config{NoReconnect: true}}, false}, {&Client{servers: two[:1], cfg: Config{Strict: true}}, true},
 	} {
 		if got := tc.c.strict(); got != tc.want {
-			t.Errorf("%d servers, lenient %t, %+v: %t", len(tc.c.servers), tc.c.lenient, tc.c.cfg, got)
+			t.Errorf("%d servers, lenient %t, %+v: %t", len(tc.c.servers), tc.c.selector.lenient, tc.c.cfg, got)
 		}
 	}
 }
