@@ -90,7 +90,7 @@ func New(cfg Config) (*Client, error) {
 	}
 	c.selector = newSelector(len(c.servers), cfg.Lag, cfg.MaxBackoff)
 	c.progress = newProgress(cfg.Cursor, cfg.Overlap, c.v2)
-	c.progress.joinByTime(c.several())
+	c.progress.joinByTime(c.several() && !c.v2)
 	if c.header == nil {
 		c.header = make(http.Header)
 	}

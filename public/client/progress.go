@@ -10,23 +10,21 @@ import (
 // safe for concurrent use; one goroutine changes it.
 type progress struct {
 	overlapUS int64
-	v2        bool
 	parse     func(cursor string) (position, bool)
 
 	mu       sync.Mutex
-	cursor   string   // after what was given out; "": live
+	cursor   string   // that of the start, "": live; or the last one that a server sent
 	position position // of cursor, if it is one
 	lastUS   int64    // newest stamp that was given out
-	// plain: cursor is the stamp of an event that was given out, of a server that has no positions.
-	plain   bool
-	floorUS int64 // the lowest time that a plain Jetstream is asked for
-	joining bool  // events of a plain Jetstream have come, which a millrace may repeat
-	byTime  bool  // a plain Jetstream may repeat what a millrace has sent
-	window  window
+	plain    bool     // lastUS is the place, not cursor: the last event came from a plain Jetstream
+	floorUS  int64    // the lowest time that a plain Jetstream is asked for
+	joining  bool     // events of a plain Jetstream have come, which a millrace may repeat
+	byTime   bool     // a plain Jetstream may repeat what a millrace has sent
+	window   window
 }
 
 func newProgress(cursor string, overlap time.Duration, v2 bool) *progress {
-	p := &progress{cursor: cursor, v2: v2, overlapUS: overlap.Microseconds(), parse: parsePosition}
+	p := &progress{cursor: cursor, overlapUS: overlap.Microseconds(), parse: parsePosition}
 	if v2 {
 		p.parse = parseSeq
 	}
@@ -40,48 +38,49 @@ func (p *progress) take(e *Event) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if e.Cursor == "" {
-		return p.takePlainLocked(e)
+		p.movePlainLocked(e.TimeUS)
+		return p.window.add(e)
 	}
-	at, ok := p.parse(e.Cursor)
+	if !p.moveLocked(e.Cursor, e.TimeUS) {
+		return false
+	}
+	if !p.joining && !p.byTime {
+		return true
+	}
+	fresh := p.window.add(e)
+	return fresh || !p.joining // between millraces positions suffice
+}
+
+// moveLocked moves to the cursor that a millrace has sent, unless it is a position that does not
+// follow the last one.
+func (p *progress) moveLocked(cursor string, timeUS int64) bool {
+	at, ok := p.parse(cursor)
 	if ok && !at.follows(p.position) {
 		return false
 	}
-	fresh := true
-	if p.joining || p.byTime {
-		fresh = p.window.add(e) || !p.joining
-	}
-	p.cursor, p.position, p.plain = e.Cursor, at, false
-	p.lastUS = max(p.lastUS, e.TimeUS)
-	return fresh
+	p.cursor, p.position, p.plain = cursor, at, false
+	p.lastUS = max(p.lastUS, timeUS)
+	return true
 }
 
-// takePlainLocked is take of an event without a position.
-func (p *progress) takePlainLocked(e *Event) bool {
+// movePlainLocked moves to a stamp of a plain Jetstream, whose clock is its own.
+func (p *progress) movePlainLocked(timeUS int64) {
 	if !p.plain {
-		p.plain, p.joining, p.floorUS = true, true, e.TimeUS
+		p.plain, p.joining, p.floorUS, p.lastUS = true, true, timeUS, timeUS
 		if start, err := strconv.ParseInt(p.cursor, 10, 64); err == nil {
 			// another instance's stamps may be earlier than this one's
 			p.floorUS = min(p.floorUS, start)
 		}
-		p.position = position{}
-		p.lastUS = 0
 	}
-	fresh := p.window.add(e)
-	if e.TimeUS > p.lastUS {
-		p.lastUS = e.TimeUS
-		p.cursor = strconv.FormatInt(e.TimeUS, 10)
-	}
-	return fresh
+	p.lastUS = max(p.lastUS, timeUS)
 }
 
 // reach notes that everything up to the position has been given out.
 func (p *progress) reach(cursor string, timeUS int64) {
-	at, ok := p.parse(cursor)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if ok && at.follows(p.position) {
-		p.cursor, p.position, p.plain = cursor, at, false
-		p.lastUS = max(p.lastUS, timeUS)
+	if _, ok := p.parse(cursor); ok {
+		p.moveLocked(cursor, timeUS)
 	}
 }
 
@@ -108,7 +107,7 @@ func (p *progress) live(cursor string, timeUS int64, now time.Time) {
 func (p *progress) joinByTime(may bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.byTime = may && !p.v2; !p.byTime && !p.joining {
+	if p.byTime = may; !p.byTime && !p.joining {
 		p.window.forget()
 	}
 }
@@ -136,15 +135,18 @@ func (p *progress) clamp() bool {
 func (p *progress) resume(plain bool) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.plain && (!plain || p.lastUS == 0) {
-		return p.cursor
+	if p.plain || plain && p.lastUS > 0 {
+		return strconv.FormatInt(max(p.floorUS, p.lastUS-p.overlapUS), 10)
 	}
-	return strconv.FormatInt(max(p.floorUS, p.lastUS-p.overlapUS), 10)
+	return p.cursor
 }
 
 // current returns what Client.Cursor does.
 func (p *progress) current() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.plain {
+		return strconv.FormatInt(p.lastUS, 10)
+	}
 	return p.cursor
 }

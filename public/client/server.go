@@ -196,7 +196,7 @@ func (c *Client) watch(ctx context.Context) {
 // leaveLagging draws conclusions from the answers: it ends the connection if its server lags.
 func (c *Client) leaveLagging(now time.Time) {
 	c.mu.Lock()
-	c.progress.joinByTime(slices.ContainsFunc(c.servers, func(s *server) bool { return s.kind != kindMillrace }))
+	c.progress.joinByTime(!c.v2 && slices.ContainsFunc(c.servers, func(s *server) bool { return s.kind != kindMillrace }))
 	k := c.conn
 	by, lags := c.selector.lagging(now)
 	if lags = lags && k != nil && k.left == nil; lags {
