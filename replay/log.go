@@ -1,8 +1,8 @@
 package replay
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -273,7 +273,7 @@ func (l *Log) close() error {
 		if !l.cfg.ReadOnly && l.store.Err() == nil {
 			err = logstore.RaiseMark(l.store, &s.State)
 		}
-		if err := errors.Join(err, l.store.Close()); err != nil {
+		if err := cmp.Or(err, l.store.Close()); err != nil {
 			return fmt.Errorf("close log: %w", err)
 		}
 		return nil

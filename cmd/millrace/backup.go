@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -154,7 +155,7 @@ func copyReferences(from, to string) (err error) {
 	if err != nil {
 		return err
 	}
-	return errors.Join(store.Checkpoint(to), store.Close())
+	return cmp.Or(store.Checkpoint(to), store.Close())
 }
 
 // copyStatic puts the file of static edges into another data directory, if there is one. No process
@@ -186,7 +187,7 @@ func (m *backupManifest) copyUIDs(from, dir string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, store.Close()) }()
+	defer func() { err = cmp.Or(err, store.Close()) }()
 	interner, err := intern.Open(context.Background(), intern.Config{Store: store})
 	if err != nil {
 		return err

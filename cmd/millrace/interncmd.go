@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -97,7 +98,8 @@ func (j *internJob) run(ctx context.Context, args []string, stdout, stderr io.Wr
 	if err != nil {
 		return errors.Join(err, j.store.Close())
 	}
-	defer func() { err = errors.Join(err, ended(j.store.Close())) }()
+	// Closing a store that has failed returns that failure again.
+	defer func() { err = cmp.Or(err, ended(j.store.Close())) }()
 	return adviseNewer(j.do(j, ctx), dir)
 }
 

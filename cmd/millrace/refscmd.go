@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,8 +58,7 @@ func (p *storeFlags) with(mode refsMode, do refsJob) func(ctx context.Context, a
 		if err != nil {
 			return err
 		}
-		err = do(ctx, s, args, stdout, stderr)
-		return errors.Join(err, s.close())
+		return cmp.Or(do(ctx, s, args, stdout, stderr), s.close())
 	}
 }
 

@@ -1,6 +1,7 @@
 package pebblekv
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -152,5 +153,5 @@ func (s *Store) Close() error {
 	if s.mark != nil {
 		err = s.db.Guard(s.db.Pebble().Flush) // spares the next start the replay of the log
 	}
-	return errors.Join(err, s.db.Close())
+	return cmp.Or(err, s.db.Close())
 }
