@@ -41,6 +41,19 @@ func (r *lastRun) by() string {
 	return "millrace " + r.Command + " of version " + r.Version
 }
 
+// noteStop withdraws what the directory says of a run.
+func (d *daemon) noteStop() {
+	if d.control != nil {
+		if err := withdrawControl(d.cfg.dataDir); err != nil {
+			d.logger.Warn("a file that the server made is left in the data directory; the next start replaces it", "err", err)
+		}
+	}
+	if d.ran != nil {
+		d.ran.Stopped = time.Now().UTC()
+		d.noteRun()
+	}
+}
+
 // noteRun writes that a run has begun or ended. The server works without it.
 func (d *daemon) noteRun() {
 	if err := d.ran.write(d.cfg.dataDir); err != nil {

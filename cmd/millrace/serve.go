@@ -56,7 +56,7 @@ type daemon struct {
 	server      *public.Server
 	health      *health
 
-	ran   *lastRun // nil: it has not listened yet
+	ran   *lastRun // nil: the log is not open
 	stuck func()   // ends the process if a stop hangs; tests have none
 
 	publicListener  net.Listener
@@ -146,7 +146,7 @@ func newDaemon(ctx context.Context, cfg *config, logger *slog.Logger) (d *daemon
 	if err := d.buildServing(shares); err != nil {
 		return d, err
 	}
-	d.ran = &lastRun{Version: thisBuild().version, Listen: d.publicListener.Addr().String(), Started: time.Now().UTC()}
+	d.ran.Listen = d.publicListener.Addr().String()
 	d.noteRun()
 	return d, nil
 }
@@ -208,8 +208,12 @@ func (d *daemon) openStores(ctx context.Context, shares memoryShares) error {
 }
 
 func (d *daemon) openLog(host string, shares memoryShares) (err error) {
-	d.log, err = replay.Open(d.logConfig(host, shares))
-	return adviseDataDir(err, d.cfg.dataDir)
+	if d.log, err = replay.Open(d.logConfig(host, shares)); err != nil {
+		return adviseDataDir(err, d.cfg.dataDir)
+	}
+	d.ran = &lastRun{Version: thisBuild().version, Started: time.Now().UTC()}
+	d.noteRun()
+	return nil
 }
 
 func (d *daemon) logConfig(host string, shares memoryShares) replay.Config {
@@ -524,11 +528,6 @@ func (d *daemon) trimEarly(ctx context.Context) error {
 
 // close closes what is open, in the order that the rest needs.
 func (d *daemon) close() {
-	if d.control != nil {
-		if err := withdrawControl(d.cfg.dataDir); err != nil {
-			d.logger.Warn("a file that the server made is left in the data directory; the next start replaces it", "err", err)
-		}
-	}
 	for _, l := range []net.Listener{d.publicListener, d.metricsListener} {
 		if l != nil {
 			_ = l.Close() // closed already after a clean stop
@@ -552,9 +551,8 @@ func (d *daemon) close() {
 	}
 	closed("verification", d.verifier.close())
 	closed("UIDs", d.uids.close())
-	if d.ran != nil && clean {
-		d.ran.Stopped = time.Now().UTC()
-		d.noteRun()
+	if clean { // else the directory may be another one
+		d.noteStop()
 	}
 	if d.dicts != nil {
 		d.dicts.Close()
