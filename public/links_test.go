@@ -32,6 +32,11 @@ func TestLinksAreServed(t *testing.T) {
 			t.Errorf("%s without links: %d %s", path, status, answer)
 		}
 	}
+	for _, path := range []string{"/links/counts", "/xrpc/blue.microcosm.links.getLinks", "/xrpc/app.bsky.feed.getTimeline"} {
+		if status, answer := ask(off.Handler(), "GET", path, ""); status != 404 || !strings.Contains(answer, "no such endpoint") {
+			t.Errorf("%s without links: %d %s", path, status, answer)
+		}
+	}
 	cfg.Links, cfg.Registerer = buildingLinks{}, prometheus.NewRegistry()
 	on, err := newServer(cfg, src, defaultTiming())
 	if err != nil {

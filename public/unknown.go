@@ -3,6 +3,7 @@ package public
 import (
 	"net/http"
 
+	"millrace/public/internal/linksapi"
 	"millrace/public/internal/viewapi"
 )
 
@@ -14,10 +15,9 @@ func (s *Server) routeUnknown(mux *http.ServeMux) {
 			mux.Handle("GET "+path, &viewapi.Error{Status: http.StatusNotFound, Name: "NotFound", Message: message})
 		}
 	}
-	if s.cfg.Links != nil {
-		unknown("no such endpoint: docs/links.md lists those of links", "/links/", "/xrpc/")
-	} else {
-		unknown("links are off: they need serve --references=on --links", "/links", "/links/", "/xrpc/")
+	unknown("no such endpoint: docs/links.md lists those of links", "/links/", "/xrpc/")
+	if s.cfg.Links == nil {
+		unknown("links are off: they need serve --references=on --links", linksapi.Paths()...)
 	}
 	if s.cfg.Graph != nil {
 		unknown("no such endpoint: docs/graph.md lists those of the graph", "/sets/", "/graph/")

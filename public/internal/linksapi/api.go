@@ -68,6 +68,14 @@ func endpoints() []endpoint {
 	}
 }
 
+// Paths returns those of the endpoints.
+func Paths() (paths []string) {
+	for _, e := range endpoints() {
+		paths = append(paths, e.path)
+	}
+	return paths
+}
+
 // Route adds the endpoints to mux.
 func (a *API) Route(mux *http.ServeMux) {
 	for _, e := range endpoints() {
