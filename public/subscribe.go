@@ -244,9 +244,9 @@ func (s *subscriber) upgrade(w http.ResponseWriter, r *http.Request) error {
 	if s.opts.v2 {
 		upgrader.Subprotocols, upgrader.Error = []string{v2Subprotocol}, refuseV2Handshake
 	}
-	if !r.ProtoAtLeast(1, 1) {
-		upgrader.Error(w, r, http.StatusBadRequest, errHTTP10)
-		return errHTTP10
+	if err := checkHandshake(r); err != nil {
+		upgrader.Error(w, r, http.StatusBadRequest, err)
+		return err
 	}
 	h := &hijacker{ResponseWriter: w, floodTimeout: s.server.timing.flood}
 	ws, err := upgrader.Upgrade(h, r, header)
@@ -265,8 +265,16 @@ func (s *subscriber) upgrade(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// errHTTP10 answers a handshake that RFC 9110, 7.8 forbids to upgrade; gorilla does not check it.
-var errHTTP10 = errors.New("the request is HTTP/1.0: a websocket needs HTTP/1.1")
+// checkHandshake returns what gorilla does not check. RFC 9110, 7.8 forbids to upgrade HTTP/1.0.
+func checkHandshake(r *http.Request) error {
+	switch {
+	case !r.ProtoAtLeast(1, 1):
+		return errors.New("the request is HTTP/1.0: a websocket needs HTTP/1.1")
+	case r.ContentLength != 0: // -1 if it is chunked
+		return errors.New("the request has a body: a websocket's handshake has no body")
+	}
+	return nil
+}
 
 func newUpgrader() websocket.Upgrader {
 	return websocket.Upgrader{
