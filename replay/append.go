@@ -78,7 +78,7 @@ func (p *appendCall) stage(bs []*Block) error {
 		}
 		before := n.Total
 		n.advance(b)
-		if err := p.putGap(b.gap); err != nil {
+		if err := p.putGap(b); err != nil {
 			return err
 		}
 		if b.idx == nil {
@@ -176,8 +176,11 @@ func (p *appendCall) putUnwritten() error {
 	return nil
 }
 
-func (p *appendCall) putGap(g *Gap) error {
-	if g == nil || p.log.cfg.Retention == 0 {
+// putGap adds b's gap, if it has one that is after the durable floor: of a log that stores nothing,
+// one that no event of b follows.
+func (p *appendCall) putGap(b *Block) error {
+	g := b.gap
+	if g == nil || p.log.cfg.Retention == 0 && b.idx != nil {
 		return nil
 	}
 	v := format.AppendTrailer(format.AppendGap(nil, g), format.RangeGap, g.TimeUS)

@@ -12,6 +12,7 @@ import (
 
 	"millrace/replay/internal/clocktrust"
 	"millrace/replay/internal/format"
+	"millrace/translate"
 )
 
 // tenBlocks appends ten blocks a minute apart, of one event each.
@@ -360,6 +361,44 @@ func TestRetentionZero(t *testing.T) {
 	}
 	if _, clamped := r.Clamped(); !clamped {
 		t.Error("what was not stored is not told")
+	}
+}
+
+// TestRetentionZeroGap: a gap behind the newest event outlives a restart. One before it does not: a
+// cursor from before it is older than the log.
+func TestRetentionZeroGap(t *testing.T) {
+	clock := newTestClock()
+	cfg := testConfig(t, vfs.NewMem(), clock)
+	cfg.Retention = 0
+	a := &lines{t: t, l: mustOpen(t, cfg), clock: clock}
+	stream := StreamOf(testRelay, 1)
+	at := func(seq int64) Cursor { return PositionCursor(translate.Position{Stream: stream, Seq: seq}) }
+	gapped := func(from int64, b testBlock) {
+		b.gap = &Gap{From: translate.Position{Stream: stream, Seq: from}, To: translate.Position{Stream: stream, Seq: b.firstSeq}}
+		if b.gap.TimeUS = a.stamp; b.events != nil {
+			b.gap.TimeUS = b.events[0].timeUS - 1
+		}
+		a.append(b)
+	}
+	a.append(a.block(1, 1, 1, format.Place{Seq: 1}))
+	a.stamp += 2
+	gapped(1, a.block(1, 10, 10, format.Place{Seq: 10}))
+	a.stamp += 2
+	gapped(10, a.block(1, 20, 20)) // gives no event
+	_ = a.l.Close()
+	a.l = mustOpen(t, cfg)
+	if r := mustRead(t, a.l, ReaderConfig{Cursor: at(10)}); a.read(r) != "gap" {
+		t.Errorf("the gap behind the newest event is forgotten; gaps %v", a.l.Range().Gaps)
+	}
+	r := mustRead(t, a.l, ReaderConfig{Cursor: at(1)})
+	if _, clamped := r.Clamped(); !clamped || a.read(r) != "gap" {
+		t.Errorf("a cursor from before both: clamped %t; gaps %v", clamped, a.l.Range().Gaps)
+	}
+	a.append(a.block(1, 21, 21, format.Place{Seq: 21}))
+	_ = a.l.Close()
+	a.l = mustOpen(t, cfg)
+	if gaps := a.l.Range().Gaps; len(gaps) != 0 {
+		t.Errorf("gaps from before the log: %v", gaps)
 	}
 }
 
