@@ -2,6 +2,7 @@ package main
 
 import (
 	"maps"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -85,6 +86,28 @@ func TestDocsMetrics(t *testing.T) {
 		m := real[name]
 		if !strings.Contains(list, "`"+m.name+m.braced()+"`") {
 			t.Errorf("%s does not list `%s%s`: %s", operationsDoc, m.name, m.braced(), m.help)
+		}
+	}
+}
+
+// TestDocsNames: docs name each alert, and each reason for which subscribers are refused or end.
+func TestDocsNames(t *testing.T) {
+	docs := readDocs(t)
+	for file, in := range map[string]struct{ doc, pattern string }{
+		"deploy/prometheus/alerts.yml":            {operationsDoc, `- alert: (\w+)`},
+		"public/ending.go":                        {wireDoc, `\tend\w+ += "(\w+)"`},
+		"public/metrics.go":                       {wireDoc, `\treject\w+ += "(\w+)"`},
+		"public/internal/admission/controller.go": {wireDoc, `\tReason\w+ += "(\w+)"`},
+	} {
+		text := textOf(t, docs, in.doc)
+		names := regexp.MustCompile(in.pattern).FindAllStringSubmatch(readText(t, filepath.Join("..", "..", file)), -1)
+		if len(names) < 5 {
+			t.Errorf("%s has %d names", file, len(names))
+		}
+		for _, m := range names {
+			if !strings.Contains(text, "`"+m[1]+"`") {
+				t.Errorf("%s does not name %s of %s", in.doc, m[1], file)
+			}
 		}
 	}
 }
