@@ -452,9 +452,9 @@ func TestCheckRepeated(t *testing.T) {
 // over rows.
 func TestRowsPassRepeated(t *testing.T) {
 	w := followedWorld(t, 40, references.Position{Epoch: 1})
-	asOf := w.at
+	asOf := w.at.Add(30 * time.Minute)
 	for _, e := range w.log.events[:20] {
-		e.Repeated, e.Seq, e.TimeUS = true, e.Seq+40, e.TimeUS+40*time.Minute.Microseconds()
+		e.Repeated, e.Seq, e.TimeUS = true, e.Seq+40, e.TimeUS+80*time.Minute.Microseconds()
 		w.log.events = append(w.log.events, e)
 	}
 	if err := w.store.Follow(t.Context(), w.log, nil); err != nil {
