@@ -155,6 +155,9 @@ func checkAll(mutants []mutant) error {
 		}
 		remove()
 	}
+	if errs != nil {
+		errs = append(errs, errors.New("make these edits again, each alone: git diff -U1 of it goes below the first lines of NAME.patch"))
+	}
 	return errors.Join(errs...)
 }
 

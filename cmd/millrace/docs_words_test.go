@@ -91,6 +91,6 @@ func TestDocsLength(t *testing.T) {
 		}
 	}
 	if words > maxDocsWords {
-		t.Errorf("docs have %d words, %d are allowed: say each fact once", words, maxDocsWords)
+		t.Errorf("docs have %d words, %d are allowed: shorten what says a thing twice, wherever it is", words, maxDocsWords)
 	}
 }
