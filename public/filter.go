@@ -44,9 +44,6 @@ func (s *Server) compile(ctx context.Context, w *wants, kinds replay.KindSet, qu
 		Sources:         w.Sources.members, // nil: none was given
 	}
 	f.byReference = w.byReference()
-	if len(cfg.Collections)+len(cfg.DIDs) == 0 && w.MaxPayload == 0 && kinds == 0 && !f.byReference {
-		return filter{}, nil
-	}
 	var subjects, dids []string // that have no UID
 	if len(w.Subjects.members)+len(w.SubjectDIDs.members) > 0 {
 		if cfg.Subjects, subjects, err = s.lookups.uidsOf(ctx, w.Subjects.members); err != nil {
@@ -58,6 +55,9 @@ func (s *Server) compile(ctx context.Context, w *wants, kinds replay.KindSet, qu
 		cfg.MoreSubjects, cfg.MoreSubjectDIDs = len(subjects), len(dids)
 	}
 	key := filterKey(&cfg)
+	if key == keyOfAll {
+		return filter{}, nil
+	}
 	f.bytes = cfg.Bytes() + waitingBytes(subjects) + waitingBytes(dids) + int64(len(key))
 	if limit := quota.Limit(); f.bytes > limit { // for good, so that clients do not come back
 		return filter{}, invalidOption("the filter takes %d bytes, and a client has %d here: ask for less, or raise the server's --memory", f.bytes, limit)

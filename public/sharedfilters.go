@@ -24,13 +24,18 @@ type sharedFilter struct {
 	users int // guarded by table.mu
 }
 
-// filterKey is equal for filters that pass the same events. It is empty if cfg is not for sharing.
+// keyOfAll is the key of the filter that passes all but #sync events.
+var keyOfAll = filterKey(&replay.FilterConfig{})
+
+// filterKey has all fields of cfg: filters with the same key pass the same events. It is empty
+// if cfg is not for sharing.
 func filterKey(cfg *replay.FilterConfig) string {
 	if len(cfg.DIDs) > 0 || cfg.Subjects != nil || cfg.SubjectDIDs != nil || cfg.Sources != nil {
 		return ""
 	}
-	collections := slices.Sorted(slices.Values(cfg.Collections))
-	return fmt.Sprintf("%d %d %q", cfg.Kinds, cfg.MaxPayloadBytes, collections)
+	sorted := *cfg
+	sorted.Collections = slices.Sorted(slices.Values(cfg.Collections))
+	return fmt.Sprintf("%#v", sorted)
 }
 
 // take returns the filter of cfg, whose key is given. The caller releases it.

@@ -1,6 +1,7 @@
 package public
 
 import (
+	"reflect"
 	"testing"
 
 	"millrace/replay"
@@ -62,6 +63,27 @@ func TestFilterKeys(t *testing.T) {
 	} {
 		if key := filterKey(&cfg); key != "" {
 			t.Errorf("filter %d is shared, as %s", i, key)
+		}
+	}
+}
+
+// TestFilterKeysHaveEachField: a filter with any one field set is shared with none without it.
+func TestFilterKeysHaveEachField(t *testing.T) {
+	for f := range reflect.TypeFor[replay.FilterConfig]().Fields() {
+		var cfg replay.FilterConfig
+		v := reflect.ValueOf(&cfg).Elem().FieldByIndex(f.Index)
+		switch {
+		case f.Type.Kind() == reflect.Slice:
+			v.Set(reflect.MakeSlice(f.Type, 1, 1))
+		case v.CanInt():
+			v.SetInt(1)
+		case v.CanUint():
+			v.SetUint(1)
+		default:
+			t.Fatalf("this test cannot set %s", f.Name)
+		}
+		if filterKey(&cfg) == keyOfAll {
+			t.Errorf("%s is not in the key", f.Name)
 		}
 	}
 }
