@@ -49,8 +49,9 @@ func goldenBlock(t testing.TB) SealedBlock {
 	return b
 }
 
-// TestGolden pins every format that is on disk. If it fails, logs in the field no longer open:
-// raise Version and keep reading the old one.
+// TestGolden pins every format that is on disk. If it fails, logs in the field no longer open. Undo
+// the change, or raise Version and let OpenTrailer, replay.Open and the decoders, which take
+// Version only, take the old one, too.
 func TestGolden(t *testing.T) {
 	b := goldenBlock(t)
 	st := State{Epoch: 3, Seq: 31527015330, TimeUS: 1782907200300000,

@@ -63,8 +63,11 @@ func OpenTrailer(sealed []byte, r Range, key int64) ([]byte, error) {
 	if body[n] != byte(r) {
 		return nil, fmt.Errorf("it is of range %#02x, not %#02x", body[n], byte(r))
 	}
-	if v := body[n+1]; v != Version {
+	switch v := body[n+1]; {
+	case v > Version:
 		return nil, fmt.Errorf("%w: version %d, and this millrace knows version %d", ErrNewerVersion, v, Version)
+	case v < Version:
+		return nil, fmt.Errorf("it is too old: version %d, and this millrace knows version %d", v, Version)
 	}
 	return sealed[:n:n], nil
 }

@@ -2,11 +2,13 @@ package format
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
+	"strings"
 	"testing"
 )
 
-// TestTrailer: any flipped bit, another key or another range is found.
+// TestTrailer: any flipped bit, another key, range or version is found.
 func TestTrailer(t *testing.T) {
 	sealed := AppendTrailer([]byte("some bytes"), RangePlain, 42)
 	if got, err := OpenTrailer(sealed, RangePlain, 42); err != nil || string(got) != "some bytes" {
@@ -30,13 +32,14 @@ func TestTrailer(t *testing.T) {
 	if _, err := OpenTrailer(sealed, RangeZstd, 42); err == nil {
 		t.Error("in another range, nobody noticed")
 	}
-	newer := append([]byte("x"), byte(RangePlain), Version+1, 0, 0)
-	newer = newer[:len(newer):len(newer)]
-	h := valueHash(newer, 1)
-	for i := range 8 {
-		newer = append(newer, byte(h>>(8*i)))
-	}
-	if _, err := OpenTrailer(newer, RangePlain, 1); !errors.Is(err, ErrNewerVersion) {
-		t.Errorf("a newer version: %v", err)
+	for version, says := range map[byte]string{Version + 1: ErrNewerVersion.Error(), Version - 1: "it is too old"} {
+		other := bytes.Clone(sealed)
+		end := len(other) - 8
+		other[end-3] = version
+		binary.LittleEndian.PutUint64(other[end:], valueHash(other[:end], 42))
+		_, err := OpenTrailer(other, RangePlain, 42)
+		if err == nil || !strings.HasPrefix(err.Error(), says) || errors.Is(err, ErrNewerVersion) != (version > Version) {
+			t.Errorf("version %d: %v", version, err)
+		}
 	}
 }
