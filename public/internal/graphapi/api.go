@@ -159,12 +159,12 @@ func (a *API) ask(ctx context.Context, r *request, e *endpoint) error {
 // supported returns an error that names a set that the server does not have.
 func (a *API) supported(q *query) (err error) {
 	q.eachSet(func(s setexpr.Set) {
-		if source, _ := sourceOf(s.Name); source == "" {
+		if from := sourceOf(s.Name); from.read != nil {
 			if a.cfg.Links == nil {
 				err = unsupported("%v: sets of links need a server with --links", s.Name)
 			}
-		} else if _, ok := a.cfg.Graph.Source(source); !ok {
-			err = unsupported("%v: the graph of this server has no %s", s.Name, source)
+		} else if _, ok := a.cfg.Graph.Source(from.source); !ok {
+			err = unsupported("%v: the graph of this server has no %s", s.Name, from.source)
 		}
 	})
 	return err

@@ -125,23 +125,12 @@ func (l *linkReader) close() error {
 
 // read returns the members of a set of links. What the UID store or the log does not know has none.
 func (l *linkReader) read(key linkKey) ([]uint64, error) {
-	if key.uid == 0 {
+	from := sourceOf(key.name)
+	source, ok := l.api.cfg.Log.FindSource(from.source)
+	if key.uid == 0 || !ok {
 		return nil, nil
 	}
-	switch key.name {
-	case setexpr.Liked:
-		path, ok := l.api.cfg.Log.FindSource("app.bsky.feed.like:subject.uri")
-		if !ok {
-			return nil, nil
-		}
-		return l.view.Linked(l.ctx, key.uid, path, maxLinks)
-	case setexpr.Likers:
-		return l.accounts(key.uid, "app.bsky.feed.like:subject.uri")
-	case setexpr.Reposters:
-		return l.accounts(key.uid, "app.bsky.feed.repost:subject.uri")
-	default:
-		return l.members(key)
-	}
+	return from.read(l, key, source)
 }
 
 // count fails if a set has too many links.
@@ -153,13 +142,14 @@ func (l *linkReader) count(set links.Set) error {
 	return err
 }
 
+// liked returns the subjects that an account's records link to.
+func (l *linkReader) liked(key linkKey, source uint32) ([]uint64, error) {
+	return l.view.Linked(l.ctx, key.uid, source, maxLinks)
+}
+
 // accounts returns the accounts whose records link to a subject.
-func (l *linkReader) accounts(subject uint64, source string) ([]uint64, error) {
-	path, ok := l.api.cfg.Log.FindSource(source)
-	if !ok {
-		return nil, nil
-	}
-	set := links.Set{Path: path, Subject: subject}
+func (l *linkReader) accounts(key linkKey, source uint32) ([]uint64, error) {
+	set := links.Set{Path: source, Subject: key.uid}
 	if err := l.count(set); err != nil {
 		return nil, err
 	}
@@ -168,10 +158,9 @@ func (l *linkReader) accounts(subject uint64, source string) ([]uint64, error) {
 }
 
 // members returns the accounts that a list's owner has put on it.
-func (l *linkReader) members(key linkKey) ([]uint64, error) {
-	list, ok1 := l.api.cfg.Log.FindSource("app.bsky.graph.listitem:list")
-	subject, ok2 := l.api.cfg.Log.FindSource("app.bsky.graph.listitem:subject")
-	if !ok1 || !ok2 || key.owner == 0 {
+func (l *linkReader) members(key linkKey, list uint32) ([]uint64, error) {
+	subject, ok := l.api.cfg.Log.FindSource("app.bsky.graph.listitem:subject")
+	if !ok || key.owner == 0 {
 		return nil, nil
 	}
 	set := links.Set{Path: list, Subject: key.uid}

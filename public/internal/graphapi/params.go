@@ -42,8 +42,7 @@ func (q *query) eachSet(fn func(setexpr.Set)) {
 // ofLinks says whether there are sets of links.
 func (q *query) ofLinks() (yes bool) {
 	q.eachSet(func(s setexpr.Set) {
-		source, _ := sourceOf(s.Name)
-		yes = yes || source == ""
+		yes = yes || sourceOf(s.Name).read != nil
 	})
 	return yes
 }

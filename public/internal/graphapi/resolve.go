@@ -23,21 +23,28 @@ func (a *API) reached() *references.Position {
 	return &at
 }
 
-// sourceOf returns the source of a set of the graph, and which of its two sets it is; "" of a set
-// of links.
-func sourceOf(n setexpr.Name) (source string, direction graph.Direction) {
-	switch n {
-	case setexpr.Follows:
-		return graph.SourceFollow, graph.Out
-	case setexpr.Followers:
-		return graph.SourceFollow, graph.In
-	case setexpr.Blocks:
-		return graph.SourceBlock, graph.Out
-	case setexpr.BlockedBy:
-		return graph.SourceBlock, graph.In
-	default:
-		return "", 0
-	}
+// setSource is where the sets of a name come from: read takes them from links, or, if it is nil,
+// the graph has them.
+type setSource struct {
+	source    string // of their references
+	direction graph.Direction
+	read      func(l *linkReader, key linkKey, source uint32) ([]uint64, error)
+}
+
+const sourceLike = "app.bsky.feed.like:subject.uri"
+
+// sourceOf returns the source of a name. No server supports a name that has none.
+func sourceOf(n setexpr.Name) setSource {
+	return [setexpr.Names]setSource{
+		setexpr.Follows:   {source: graph.SourceFollow, direction: graph.Out},
+		setexpr.Followers: {source: graph.SourceFollow, direction: graph.In},
+		setexpr.Blocks:    {source: graph.SourceBlock, direction: graph.Out},
+		setexpr.BlockedBy: {source: graph.SourceBlock, direction: graph.In},
+		setexpr.Members:   {source: "app.bsky.graph.listitem:list", read: (*linkReader).members},
+		setexpr.Likers:    {source: sourceLike, read: (*linkReader).accounts},
+		setexpr.Reposters: {source: "app.bsky.feed.repost:subject.uri", read: (*linkReader).accounts},
+		setexpr.Liked:     {source: sourceLike, read: (*linkReader).liked},
+	}[n]
 }
 
 // resolve looks up the arguments of all sets in one batch, reads the sets of links, and makes the
@@ -109,9 +116,9 @@ func (b *builder) expr(e *setexpr.Expr) *graph.Expr {
 
 func (b *builder) leaf(s setexpr.Set) *graph.Expr {
 	uid := b.next()
-	if source, direction := sourceOf(s.Name); source != "" {
-		number, _ := b.api.cfg.Graph.Source(source)
-		return graph.Of(number, direction, uid)
+	if from := sourceOf(s.Name); from.read == nil {
+		number, _ := b.api.cfg.Graph.Source(from.source)
+		return graph.Of(number, from.direction, uid)
 	}
 	key := linkKey{name: s.Name, uid: uid}
 	if s.Name == setexpr.Members {

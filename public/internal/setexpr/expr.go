@@ -26,6 +26,7 @@ const (
 	Likers                // accounts that like the record of an AT URI
 	Reposters             // accounts that repost the record of an AT URI
 	Liked                 // records that a DID likes
+	Names                 // how many names there are
 )
 
 // Set is a set with a name.

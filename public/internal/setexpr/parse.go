@@ -23,7 +23,7 @@ type nameInfo struct {
 }
 
 // names returns the names in the order of their numbers.
-func names() [Liked + 1]nameInfo {
+func names() [Names]nameInfo {
 	return [...]nameInfo{
 		Follows:   {text: "follows"},
 		Followers: {text: "followers"},
