@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -12,12 +14,27 @@ import (
 // millrace runs a command line in this process and returns its exit code and what it printed.
 func millrace(t *testing.T, args ...string) (int, string) {
 	t.Helper()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
 	if args[0] == "serve" {
 		defer giveHeapBack()
 	}
-	var out bytes.Buffer
-	code := run(t.Context(), args, &out, &out)
+	out := &commandOutput{end: cancel}
+	code := run(ctx, args, out, out)
 	return code, out.String()
+}
+
+// commandOutput is what a command prints. It ends a command that serves.
+type commandOutput struct {
+	lockedBuffer
+	end context.CancelCauseFunc
+}
+
+func (o *commandOutput) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte("millrace serves")) {
+		o.end(errors.New("serve was not refused"))
+	}
+	return o.lockedBuffer.Write(p)
 }
 
 // The UIDs that a server gave survive export and import, and each command says what it found.

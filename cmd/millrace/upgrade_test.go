@@ -147,19 +147,27 @@ func TestDowngrade(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
 	for _, tc := range []struct {
 		store, key string
-		value      []byte
+		value      func(version uint32) []byte
 		says       string
 		commands   []string
 	}{
-		{"log", "format", binary.BigEndian.AppendUint32(nil, 11), "the log has a newer format: version 11, and this millrace knows up to 10",
+		{"log", "format", func(v uint32) []byte { return binary.BigEndian.AppendUint32(nil, v) }, "the log has a newer format",
 			[]string{"serve", "verify", "dict train", "backup", "references verify", "references purge", "intern compact", "doctor"}},
-		{"intern", "store", append([]byte{2, 14, 0}, make([]byte, 16)...), "UID store has a newer format: version 2, and this millrace knows up to 1",
+		{"intern", "store", func(v uint32) []byte { return append([]byte{byte(v), 14, 0}, make([]byte, 16)...) }, "UID store has a newer format",
 			[]string{"serve", "intern verify", "intern export", "intern compact", "references export", "references purge", "backup", "doctor"}},
-		{"refs", "format", []byte{0, 0, 0, 4, 14}, "the reference store has a newer format: version 4, and this millrace knows up to 3",
+		{"refs", "format", func(v uint32) []byte { return append(binary.BigEndian.AppendUint32(nil, v), 14) }, "the reference store has a newer format",
 			[]string{"serve", "references verify", "references export", "references purge", "intern compact", "backup", "doctor"}},
 	} {
 		dir := copyDir(t, served)
-		setMeta(t, filepath.Join(dir, tc.store), tc.key, tc.value)
+		setMeta(t, filepath.Join(dir, tc.store), tc.key, tc.value(99))
+		_, text := millrace(t, "doctor", dir)
+		_, after, _ := strings.Cut(text, tc.says+": version 99, and this millrace knows up to ")
+		var known uint32
+		if _, err := fmt.Sscan(after, &known); err != nil {
+			t.Fatalf("doctor does not say which version of %s is known: %v\n%s", tc.store, err, text)
+		}
+		setMeta(t, filepath.Join(dir, tc.store), tc.key, tc.value(known+1))
+		refusal := fmt.Sprintf("%s: version %d, and this millrace knows up to %d", tc.says, known+1, known)
 		commands := storeCommands(t, dir)
 		commands["serve"] = serveArgs("", "--data-dir", dir, "--relay", sim.url, "--references=on")
 		commands["doctor"] = []string{"doctor", dir}
@@ -170,12 +178,15 @@ func TestDowngrade(t *testing.T) {
 		before := hashesOf(t, dir)
 		for _, name := range tc.commands {
 			code, text := millrace(t, commands[name]...)
+			if code != exitFailed {
+				t.Fatalf("%s of a newer store in %s was not refused: exit code %d\n%s", name, tc.store, code, text)
+			}
 			if diff := cmp.Diff(before, hashesOf(t, dir)); diff != "" {
 				t.Fatalf("%s of a newer store in %s has changed the directory: -before +after\n%s", name, tc.store, diff)
 			}
-			for _, says := range []string{tc.says, "millrace 0.2.0+feedface0000 wrote it, and this is millrace " + version, "restore a backup from before the upgrade"} {
-				if code != exitFailed || !strings.Contains(text, says) {
-					t.Errorf("%s of a newer store in %s: exit code %d, does not say %q:\n%s", name, tc.store, code, says, text)
+			for _, says := range []string{refusal, "millrace 0.2.0+feedface0000 wrote it, and this is millrace " + version, "restore a backup from before the upgrade"} {
+				if !strings.Contains(text, says) {
+					t.Errorf("%s of a newer store in %s does not say %q:\n%s", name, tc.store, says, text)
 				}
 			}
 		}
