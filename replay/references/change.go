@@ -25,7 +25,7 @@ const (
 	// come the account's commits above Last which the log has, again, with Seq 0.
 	Import
 	// Purge forgets an account. Its records are gone, and neither the log nor an import brings
-	// those of a rev at or below Rev, or its last, back. That holds in later generations too.
+	// those of a rev at or below Rev, its last or the imported one, back, in no later generation.
 	Purge
 )
 

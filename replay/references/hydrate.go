@@ -304,9 +304,9 @@ func (h *hydration) change(c *Change, e *accountEntry) (found bool, err error) {
 			state.rev, state.imported = c.Last, c.Rev
 		}
 	case Purge:
-		state.forget(p.state.arrival)
-		state.rev = max(state.rev, c.Rev)
+		state.rev = max(state.rev, state.imported, c.Rev)
 		state.purged = state.rev
+		state.forget(p.state.arrival)
 	}
 	if state != e.state {
 		h.setAccount(c.Account, state, e)

@@ -84,7 +84,7 @@ func (m *model) apply(changes []Change) []Change {
 				a.rev, a.imported = c.Last, c.Rev
 			}
 		case Purge:
-			rev := max(a.rev, c.Rev)
+			rev := max(a.rev, a.imported, c.Rev)
 			rev = max(rev, m.purged[c.Account])
 			m.purged[c.Account] = rev
 			a.forget()

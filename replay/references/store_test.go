@@ -498,6 +498,21 @@ func TestImportAfterPurge(t *testing.T) {
 	}
 }
 
+// TestPurgeOfImport: a purge holds for what was imported, though the account's commits are older.
+func TestPurgeOfImport(t *testing.T) {
+	s := openTest(t, Config{})
+	again, later := Change{Operation: Import, Account: 1, Rev: 9}, Change{Operation: Import, Account: 1, Rev: 10}
+	got := do(t, s, 1, Change{Operation: Import, Account: 1, Rev: 9, Last: 3}, like(1, 10, 4, 100), Change{Operation: Purge, Account: 1},
+		again, like(1, 11, 9, 100), later)
+	var repeated []bool
+	for i := range got {
+		repeated = append(repeated, got[i].Repeated)
+	}
+	if want := []bool{false, false, false, true, true, false}; !slices.Equal(repeated, want) {
+		t.Errorf("repeated: %v, not %v", repeated, want)
+	}
+}
+
 // TestHadIsCharged: what records had counts against the overlay's limit, until it is applied.
 func TestHadIsCharged(t *testing.T) {
 	waiting := make(chan struct{}, 1)
