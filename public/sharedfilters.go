@@ -24,9 +24,6 @@ type sharedFilter struct {
 	users int // guarded by table.mu
 }
 
-// keyOfAll is the key of the filter that passes all but #sync events.
-var keyOfAll = filterKey(&replay.FilterConfig{})
-
 // filterKey has all fields of cfg: filters with the same key pass the same events. It is empty
 // if cfg is not for sharing.
 func filterKey(cfg *replay.FilterConfig) string {
