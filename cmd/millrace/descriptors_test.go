@@ -99,8 +99,9 @@ func TestFewDescriptorsForCommands(t *testing.T) {
 	}
 	// With one CPU Pebble has up to 101 tables yet to close.
 	const enough, tooFew = minStoreFiles + 50 + 101, 40
-	splitTables(t, filepath.Join(dir, "log"), enough+20)
-	splitTables(t, filepath.Join(dir, "intern"), enough+20)
+	// Many more tables than files, so that a command that keeps all of them open must fail.
+	splitTables(t, filepath.Join(dir, "log"), enough+100)
+	splitTables(t, filepath.Join(dir, "intern"), enough+100)
 	for _, command := range []string{"verify", "intern verify", "references verify"} {
 		under := func(limit int) (int, string) {
 			argv := append(append(underOpenFiles(limit), bin["millrace"]), strings.Fields(command)...)
