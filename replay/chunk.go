@@ -59,8 +59,11 @@ func (c *Chunk) room(n, blockBytes, maxBytes int) (b []byte, own bool) {
 	return c.buffer.B[start : start+n : start+n], true
 }
 
-// add adds what room returned to the frames: to the last slice of them, if it ends there.
-func (c *Chunk) add(b []byte, own bool) {
+// add adds what room returned, the frames of so many events: to the last slice of Frames, if it
+// ends there.
+func (c *Chunk) add(b []byte, own bool, events int) {
+	c.Events += events
+	c.Bytes += len(b)
 	last := len(c.Frames) - 1
 	if own {
 		buf := c.buffer

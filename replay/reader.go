@@ -3,7 +3,6 @@ package replay
 import (
 	"errors"
 	"fmt"
-	"sort"
 
 	"millrace/replay/internal/ahead"
 	"millrace/replay/internal/filter"
@@ -17,9 +16,6 @@ const (
 	// maxBlocksPerNext bounds the blocks that one call of Next looks at, so that the caller can
 	// keep its deadlines though the filter passes little.
 	maxBlocksPerNext = 256
-	// A chunk may keep blocks alive, by aliasing them, of pinFactor times its own bound. Beyond
-	// that, matches that are less than 1/pinFactor of their block are copied.
-	pinFactor = 4
 	// maxKeptRuns bounds the scratch memory that a reader keeps between calls.
 	maxKeptRuns = 1024
 )
@@ -49,7 +45,7 @@ type Reader struct {
 	readerPlace
 	planner
 	matcher filter.Matcher
-	runs    []format.Run
+	sel     selection // scratch of a call of Next
 	parts   openParts
 	block   int64 // key of the block on disk that it found last without a span; 0: none
 	closed  bool
@@ -189,8 +185,8 @@ func (r *Reader) Next(c *Chunk) error {
 	if r.after != (format.Place{}) {
 		c.Through.Position = r.afterPosition // the log is still behind it
 	}
-	if cap(r.runs) > maxKeptRuns {
-		r.runs = nil
+	if cap(r.sel.runs) > maxKeptRuns {
+		r.sel.runs = nil
 	}
 	if err != nil && c.Events == 0 && c.Gap == nil {
 		if errors.Is(err, ErrTrimmed) {
@@ -406,184 +402,4 @@ func (p *nextCall) take(cand candidate) (full bool, err error) {
 			Stream: p.s.streams.Tag(x.Epoch), Seq: x.Seq[through-1], Op: x.Op[through-1]}}
 	}
 	return through < end, nil
-}
-
-// match puts the matching frames from event i on and before end into the chunk, as far as they fit.
-// It returns the first event it did not look at.
-func (p *nextCall) match(cand candidate, i, end int) (through int, err error) {
-	r, x := p.r, cand.idx
-	if cand.blk != nil {
-		return p.matchTail(cand.blk, i, end)
-	}
-	v, limit := r.variant, r.filter.Limit()
-	ends := v.storedEnds(x)
-	built := ends == nil
-	if built { // of the plain ones, whose sizes say nothing of its own
-		v, ends, limit = variant{}, x.PlainEnd, 0
-	}
-	through, events, bytes := p.choose(frames{ends: ends[:end]}, i, r.maxBytes-p.c.Bytes, limit)
-	if events == 0 {
-		return through, nil
-	}
-	size := int(ends[len(ends)-1])
-	if cand.others == 0 {
-		r.parts.reached.Store(x.Key())
-	}
-	sparse := !built && v.dictionary == 0 && cand.others == 0 && r.passing != nil && r.matcher.Sparse()
-	part := cand.part(v)
-	if sparse {
-		part, size = format.RangeZstd, int(x.ZstdEnd[x.Events()-1])
-	}
-	begun := r.log.blocks.cfg.Monotonic()
-	stored, err := r.parts.open(x, part, cand.key(), size)
-	if err != nil {
-		return i, err
-	}
-	defer func() {
-		// stored stays open otherwise: the next call goes on in it
-		if err != nil || through == len(ends) || !r.log.blocks.charge(stored) {
-			stored.close()
-		}
-	}()
-	if p.span != nil && cand.others == 0 {
-		r.sawLookup(ahead.Lookup{Took: r.log.blocks.cfg.Monotonic() - begun, Bytes: len(stored.pages.FirstValue())}.Slow())
-	}
-	if sparse {
-		return through, p.giveSparse(cand, stored, i, through, events, bytes)
-	}
-	if through, events, bytes = p.trimToPages(stored, ends[:end], i, through, events, bytes); events == 0 {
-		return through, nil
-	}
-	if built {
-		return p.matchBuilt(cand, stored, i, through, end, bytes)
-	}
-	return through, p.give(cand, stored, events, bytes)
-}
-
-// matchTail is match for a block that is in the tail.
-func (p *nextCall) matchTail(blk *Block, i, end int) (through int, err error) {
-	r := p.r
-	if r.passing != nil && r.matcher.Next(i) >= end {
-		return end, nil
-	}
-	f, err := p.frames(blk)
-	if err != nil {
-		return i, err
-	}
-	f.ends = f.ends[:end]
-	through, events, bytes := p.choose(f, i, r.maxBytes-p.c.Bytes, r.filter.Limit())
-	if events == 0 {
-		return through, nil
-	}
-	p.emit(f.data, bytes)
-	p.c.Events += events
-	p.c.Bytes += bytes
-	return through, nil
-}
-
-// choose gathers the runs of frames that are wanted, from event i on, as far as they fit in room.
-// limit, if it is not 0, is that of a payload's size.
-func (p *nextCall) choose(f frames, i, room, limit int) (through, events, bytes int) {
-	r, ends := p.r, f.ends
-	r.runs = r.runs[:0]
-	if r.passing != nil {
-		return r.collect(f, i, room, limit, p.c.Events == 0)
-	}
-	through, bytes = fit(ends, i, room, p.c.Events == 0)
-	if events = through - i; events > 0 {
-		r.runs = append(r.runs, format.Run{From: format.FrameStart(ends, i), To: ends[through-1]})
-	}
-	return through, events, bytes
-}
-
-// trimToPages reduces what choose gathered to whole pages (wholePages), if there is no filter.
-func (p *nextCall) trimToPages(stored *storedPart, ends []uint32, i, through, events, bytes int) (int, int, int) {
-	r := p.r
-	if r.passing != nil && r.passing != r.log.blocks.unfiltered || events == 0 {
-		return through, events, bytes
-	}
-	whole := stored.wholePages(ends, i, through, p.c.Events == 0)
-	switch {
-	case whole == i:
-		return i, 0, 0
-	case whole == through:
-		return through, events, bytes
-	}
-	return p.choose(frames{ends: ends[:whole]}, i, bytes, 0)
-}
-
-// give takes the runs, of bytes in all, out of a stored part.
-func (p *nextCall) give(cand candidate, stored *storedPart, events, bytes int) error {
-	c := p.c
-	if cand.others == 0 {
-		p.lookAhead(cand.idx, stored.pages.StoredBytes())
-	}
-	b, own := c.room(bytes, stored.pages.Size(), p.r.maxBytes)
-	if err := stored.copyRuns(b, p.r.runs); err != nil {
-		return err
-	}
-	c.add(b, own)
-	c.Events += events
-	c.Bytes += bytes
-	return nil
-}
-
-// fit returns how far one can go from event i on within room bytes, and how many that are. If must
-// is set, one event always fits.
-func fit(ends []uint32, i, room int, must bool) (through, bytes int) {
-	start := int(format.FrameStart(ends, i))
-	n := sort.Search(len(ends)-i, func(k int) bool { return int(ends[i+k])-start > room })
-	if n == 0 && must {
-		n = 1
-	}
-	if n == 0 {
-		return i, 0
-	}
-	return i + n, int(ends[i+n-1]) - start
-}
-
-// collect gathers the runs of frames that pass the filter, from event i on, as fit does.
-func (r *Reader) collect(f frames, i, room, limit int, must bool) (through, events, bytes int) {
-	ends := f.ends
-	for i = r.matcher.Next(i); i < len(ends); i = r.matcher.Next(i + 1) {
-		from, to := format.FrameStart(ends, i), ends[i]
-		size := int(to - from)
-		if f.payloads != nil && limit > 0 && int(f.payloads[i]) > limit || f.payloads == nil && tooLarge(size, limit) {
-			continue
-		}
-		if bytes+size > room && !(must && events == 0) {
-			return i, events, bytes
-		}
-		if n := len(r.runs); n > 0 && r.runs[n-1].To == from {
-			r.runs[n-1].To = to
-		} else {
-			r.runs = append(r.runs, format.Run{From: from, To: to})
-		}
-		events++
-		bytes += size
-	}
-	return len(ends), events, bytes
-}
-
-// tooLarge says whether the payload of a frame of size bytes is larger than limit, if that is not
-// 0.
-func tooLarge(size, limit int) bool { return limit > 0 && size-format.FrameHeaderBytes(size) > limit }
-
-// emit adds the runs, of bytes in all, to the chunk. They alias data, or are copied if the chunk
-// would keep much more memory alive than it sends.
-func (p *nextCall) emit(data []byte, bytes int) {
-	c := p.c
-	if p.pinned+len(data) > pinFactor*p.r.maxBytes && bytes < len(data)/pinFactor {
-		own := make([]byte, 0, bytes)
-		for _, r := range p.r.runs {
-			own = append(own, data[r.From:r.To]...)
-		}
-		c.Frames, c.grows = append(c.Frames, own), false
-		return
-	}
-	c.grows = false
-	p.pinned += len(data)
-	for _, r := range p.r.runs {
-		c.Frames = append(c.Frames, data[r.From:r.To:r.To])
-	}
 }

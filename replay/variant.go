@@ -177,9 +177,9 @@ const minBuildShare = 4
 func (r *Reader) builtBound() int { return r.maxBytes + r.maxBytes/2 }
 
 // matchBuilt is match for a variant that is not stored. It builds frames from the stored plain
-// ones, into the chunk's own memory, so that the chunk keeps no large block. The first plain frames
-// are those that choose found: they are in r.runs, have so many bytes, and go up to event through.
-func (p *nextCall) matchBuilt(cand candidate, stored *storedPart, i, through, end, bytes int) (int, error) {
+// ones, into the chunk's own memory, so that the chunk keeps no large block. It begins with the
+// plain frames that are selected.
+func (p *nextCall) matchBuilt(cand candidate, stored *storedPart, i, end int) (int, error) {
 	r := p.r
 	b, err := p.newFrameBuilder(cand.idx)
 	if err != nil {
@@ -205,8 +205,8 @@ func (p *nextCall) matchBuilt(cand candidate, stored *storedPart, i, through, en
 	mem := buffer.Scratch{Least: format.PageBytes}
 	defer mem.Free()
 	for {
-		plain := mem.Take(bytes)
-		if err := stored.copyRuns(plain, r.runs); err != nil {
+		plain, through := mem.Take(r.sel.bytes), r.sel.through
+		if err := stored.copyRuns(plain, r.sel.runs); err != nil {
 			return failed(err)
 		}
 		if b.References != nil {
@@ -220,10 +220,9 @@ func (p *nextCall) matchBuilt(cand candidate, stored *storedPart, i, through, en
 		if r.maxBytes-p.c.Bytes < r.maxBytes/minBuildShare {
 			return i, nil
 		}
-		var events int
-		through, events, bytes = p.choose(frames{ends: b.Ends[:end]}, i, r.maxBytes, 0)
-		if through, events, bytes = p.trimToPages(stored, b.Ends[:end], i, through, events, bytes); events == 0 {
-			return through, nil
+		p.choose(frames{ends: b.Ends[:end]}, i, r.maxBytes, 0)
+		if p.trimToPages(stored, b.Ends[:end], i); r.sel.events == 0 {
+			return r.sel.through, nil
 		}
 	}
 }
@@ -255,9 +254,7 @@ func (p *nextCall) buildFrames(b *format.FrameBuilder, plain []byte, i, through 
 			}
 			frame = room[:len(frame)]
 		}
-		c.add(frame, len(frame) <= len(room))
-		c.Events++
-		c.Bytes += len(frame)
+		c.add(frame, len(frame) <= len(room), 1)
 	}
 	return through
 }
