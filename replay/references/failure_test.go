@@ -123,6 +123,7 @@ func TestRefusedStores(t *testing.T) {
 		"table":       {harm: func(t *testing.T, fs vfs.FS) { remove(t, fs, "", ".sst") }, want: "missing"},
 		"prefix bits": {cfg: Config{PrefixBits: 14}, is: errPrefixBits},
 		"version":     {harm: func(t *testing.T, fs vfs.FS) { set(t, fs, metaFormat, []byte{0, 0, 0, version + 1}) }, is: ErrNewerFormat},
+		"no version":  {harm: func(t *testing.T, fs vfs.FS) { set(t, fs, metaFormat, []byte{0, 0, 0, 0, 14}) }, want: "the reference store is damaged"},
 		"format":      {harm: func(t *testing.T, fs vfs.FS) { set(t, fs, metaFormat, []byte{0, 0, 0, 1}) }, want: "the reference store is damaged"},
 		"state":       {harm: func(t *testing.T, fs vfs.FS) { set(t, fs, metaState, []byte{1}) }, want: "the reference store is damaged"},
 		"generation":  {harm: func(t *testing.T, fs vfs.FS) { set(t, fs, metaGeneration, []byte{1}) }, want: "the reference store is damaged"},

@@ -34,10 +34,11 @@ func decodeFormat(b []byte) (prefixBits uint, err error) {
 	if len(b) < 4 {
 		return 0, errShort
 	}
-	if v := binary.BigEndian.Uint32(b); v < 1 || v > version {
+	v := binary.BigEndian.Uint32(b)
+	if v > version {
 		return 0, fmt.Errorf("%w: version %d, and this millrace knows up to %d", ErrNewerFormat, v, version)
 	}
-	if len(b) != 5 || b[4] < 1 || b[4] > maxPrefixBits {
+	if v < 1 || len(b) != 5 || b[4] < 1 || b[4] > maxPrefixBits {
 		return 0, errForm
 	}
 	return uint(b[4]), nil
