@@ -10,7 +10,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"millrace/public/internal/setexpr"
 	"millrace/public/internal/viewapi"
 	"millrace/replay/graph"
 	"millrace/replay/links"
@@ -84,7 +83,6 @@ func (a *API) Route(mux *http.ServeMux) {
 // request is a query, and what answers it.
 type request struct {
 	*query
-	exprs   []*graph.Expr
 	results []graph.Result
 	names   []string // of the members of all results
 }
@@ -158,7 +156,7 @@ func (a *API) ask(ctx context.Context, r *request, e *endpoint) error {
 
 // supported returns an error that names a set that the server does not have.
 func (a *API) supported(q *query) (err error) {
-	q.eachSet(func(s setexpr.Set) {
+	for _, s := range q.sets {
 		if from := sourceOf(s.Name); from.read != nil {
 			if a.cfg.Links == nil {
 				err = unsupported("%v: sets of links need a server with --links", s.Name)
@@ -166,6 +164,6 @@ func (a *API) supported(q *query) (err error) {
 		} else if _, ok := a.cfg.Graph.Source(from.source); !ok {
 			err = unsupported("%v: the graph of this server has no %s", s.Name, from.source)
 		}
-	})
+	}
 	return err
 }

@@ -1,6 +1,7 @@
 package graphapi
 
 import (
+	"slices"
 	"strings"
 
 	"millrace/public/internal/setexpr"
@@ -17,34 +18,23 @@ const (
 
 // query is what a request asks for.
 type query struct {
-	exprs    []*setexpr.Expr
-	subjects []string // of follows-following, one for each of exprs
+	exprs    []*graph.Expr // complete once their sets are resolved
+	sets     []setexpr.Set // of all exprs, in order
+	subjects []string      // of follows-following, one for each of exprs
 	limits   graph.Limits
 	at       viewapi.At
 }
 
-// eachSet calls fn with the sets in order.
-func (q *query) eachSet(fn func(setexpr.Set)) {
-	var each func(e *setexpr.Expr)
-	each = func(e *setexpr.Expr) {
-		if e.Op == setexpr.Leaf {
-			fn(e.Set)
-		}
-		for i := range e.Operands {
-			each(&e.Operands[i])
-		}
-	}
-	for _, e := range q.exprs {
-		each(e)
-	}
+// ofLinks says whether there are sets of links.
+func (q *query) ofLinks() bool {
+	return slices.ContainsFunc(q.sets, func(s setexpr.Set) bool { return sourceOf(s.Name).read != nil })
 }
 
-// ofLinks says whether there are sets of links.
-func (q *query) ofLinks() (yes bool) {
-	q.eachSet(func(s setexpr.Set) {
-		yes = yes || sourceOf(s.Name).read != nil
-	})
-	return yes
+// leaf adds a set.
+func (q *query) leaf(name setexpr.Name, did string) *graph.Expr {
+	s := setexpr.NewSet(name, did)
+	q.sets = append(q.sets, s)
+	return s.Leaf
 }
 
 // params reads the parameters of a request.
@@ -86,12 +76,11 @@ func (p *params) page(q *query) {
 }
 
 func parseExpr(p *params) query {
-	e, err := setexpr.Parse(p.Required("expr"))
+	e, sets, err := setexpr.Parse(p.Required("expr"))
 	if err != nil {
 		p.Fail("expr: %v", err)
-		e = &setexpr.Expr{}
 	}
-	return query{exprs: []*setexpr.Expr{e}}
+	return query{exprs: []*graph.Expr{e}, sets: sets}
 }
 
 func parsePage(p *params) query {
@@ -106,55 +95,51 @@ func parseSample(p *params) query {
 	return q
 }
 
-func leaf(name setexpr.Name, did string) setexpr.Expr {
-	return setexpr.Expr{Set: setexpr.Set{Name: name, Argument: did}}
-}
-
-func and(operands ...setexpr.Expr) *setexpr.Expr {
-	return &setexpr.Expr{Op: setexpr.And, Operands: operands}
-}
-
 func parseFollowsFollowing(p *params) query {
 	viewer := p.did("viewer")
 	q := query{subjects: p.dids("subject", 1, maxSubjects)}
 	q.limits.Limit = p.Number("limit", shownOfEach, 1, maxShownOfOne)
 	for _, subject := range q.subjects {
-		q.exprs = append(q.exprs, and(leaf(setexpr.Follows, viewer), leaf(setexpr.Followers, subject)))
+		q.exprs = append(q.exprs, graph.Join(graph.And, q.leaf(setexpr.Follows, viewer), q.leaf(setexpr.Followers, subject)))
 	}
 	return q
 }
 
 func parseMutuals(p *params) query {
-	did := p.did("did")
-	q := query{exprs: []*setexpr.Expr{and(leaf(setexpr.Follows, did), leaf(setexpr.Followers, did))}}
-	p.page(&q)
-	return q
+	return parseBoth(p, setexpr.Follows, graph.And, setexpr.Followers)
 }
 
 func parseNotFollowing(p *params) query {
+	return parseBoth(p, setexpr.Followers, graph.AndNot, setexpr.Follows)
+}
+
+// parseBoth joins two sets of a DID.
+func parseBoth(p *params, left setexpr.Name, op graph.Op, right setexpr.Name) (q query) {
 	did := p.did("did")
-	follows := leaf(setexpr.Follows, did)
-	follows.Subtracted = true
-	q := query{exprs: []*setexpr.Expr{and(leaf(setexpr.Followers, did), follows)}}
+	q.exprs = []*graph.Expr{graph.Join(op, q.leaf(left, did), q.leaf(right, did))}
 	p.page(&q)
 	return q
 }
 
-func parseDoesFollow(p *params) query {
-	actor, subject := leaf(setexpr.Follows, p.did("actor")), leaf(setexpr.Followers, p.did("subject"))
-	return query{exprs: []*setexpr.Expr{&actor, &subject}}
+func parseDoesFollow(p *params) (q query) {
+	q.exprs = []*graph.Expr{q.leaf(setexpr.Follows, p.did("actor")), q.leaf(setexpr.Followers, p.did("subject"))}
+	return q
 }
 
 func parseCommonFollows(p *params) query { return parseCommon(p, setexpr.Follows) }
 
 func parseCommonFollowers(p *params) query { return parseCommon(p, setexpr.Followers) }
 
-func parseCommon(p *params, name setexpr.Name) query {
-	var leaves []setexpr.Expr
+func parseCommon(p *params, name setexpr.Name) (q query) {
+	var common *graph.Expr
 	for _, did := range p.dids("did", 2, setexpr.MaxSets) {
-		leaves = append(leaves, leaf(name, did))
+		if leaf := q.leaf(name, did); common == nil {
+			common = leaf
+		} else {
+			common = graph.Join(graph.And, common, leaf)
+		}
 	}
-	q := query{exprs: []*setexpr.Expr{and(leaves...)}}
+	q.exprs = []*graph.Expr{common}
 	p.page(&q)
 	return q
 }

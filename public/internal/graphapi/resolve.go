@@ -47,16 +47,16 @@ func sourceOf(n setexpr.Name) setSource {
 	}[n]
 }
 
-// resolve looks up the arguments of all sets in one batch, reads the sets of links, and makes the
-// expressions of the graph. oldest is the position of the oldest set of links, if there is one; if
+// resolve looks up the arguments of all sets in one batch, reads the sets of links, and fills the
+// leaves of the expressions. oldest is the position of the oldest set of links, if there is one; if
 // a name has no UID, that of the graph before the look-up, or an older one.
 func (a *API) resolve(ctx context.Context, r *request) (oldest *references.Position, err error) {
 	var names []string
-	r.eachSet(func(s setexpr.Set) {
+	for _, s := range r.sets {
 		if names = append(names, s.Argument); s.Name == setexpr.Members {
 			names = append(names, authority(s.Argument))
 		}
-	})
+	}
 	before := a.reached()
 	uids := make([]uint64, len(names))
 	if err := a.cfg.UIDs.LookupStrings(ctx, names, uids); err != nil {
@@ -69,65 +69,27 @@ func (a *API) resolve(ctx context.Context, r *request) (oldest *references.Posit
 	if slices.Contains(uids, 0) {
 		l.oldest = before // the set may have got its UID, and members, since
 	}
-	b := &builder{a, l, uids, nil}
-	for _, e := range r.query.exprs {
-		r.exprs = append(r.exprs, b.expr(e))
+	for _, s := range r.sets {
+		key := linkKey{name: s.Name, uid: uids[0]}
+		if uids = uids[1:]; s.Name == setexpr.Members {
+			key.owner, uids = uids[0], uids[1:]
+		}
+		if from := sourceOf(s.Name); from.read == nil {
+			number, _ := a.cfg.Graph.Source(from.source)
+			*s.Leaf = *graph.Of(number, from.direction, key.uid)
+			continue
+		}
+		given, err := l.set(key)
+		if err != nil {
+			return nil, errors.Join(err, l.close())
+		}
+		*s.Leaf = *graph.Given(given)
 	}
-	return l.oldest, errors.Join(b.err, l.close())
+	return l.oldest, l.close()
 }
 
 // authority returns the DID of an AT URI.
 func authority(uri string) string {
 	did, _, _ := strings.Cut(strings.TrimPrefix(uri, "at://"), "/")
 	return did
-}
-
-// builder turns parsed expressions into those of package graph. It keeps the first error.
-type builder struct {
-	api   *API
-	links *linkReader
-	uids  []uint64 // of the arguments that next has yet to return
-	err   error
-}
-
-func (b *builder) next() uint64 {
-	uid := b.uids[0]
-	b.uids = b.uids[1:]
-	return uid
-}
-
-func (b *builder) expr(e *setexpr.Expr) *graph.Expr {
-	if e.Op == setexpr.Leaf {
-		return b.leaf(e.Set)
-	}
-	joined := b.expr(&e.Operands[0])
-	for i := 1; i < len(e.Operands); i++ {
-		op := graph.Or
-		if e.Op == setexpr.And {
-			op = graph.And
-		}
-		if e.Operands[i].Subtracted {
-			op = graph.AndNot
-		}
-		joined = graph.Join(op, joined, b.expr(&e.Operands[i]))
-	}
-	return joined
-}
-
-func (b *builder) leaf(s setexpr.Set) *graph.Expr {
-	uid := b.next()
-	if from := sourceOf(s.Name); from.read == nil {
-		number, _ := b.api.cfg.Graph.Source(from.source)
-		return graph.Of(number, from.direction, uid)
-	}
-	key := linkKey{name: s.Name, uid: uid}
-	if s.Name == setexpr.Members {
-		key.owner = b.next()
-	}
-	if b.err != nil {
-		return graph.Given(nil)
-	}
-	var uids []uint64
-	uids, b.err = b.links.set(key)
-	return graph.Given(uids)
 }

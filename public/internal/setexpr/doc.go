@@ -12,8 +12,5 @@
 // no set that can be listed. A name says what its set is of: accounts or records. An expression
 // is of one of the two.
 //
-// An Expr is in canonical form: an operand of Or is no Or, and an operand of And no And unless it
-// is subtracted.
-//
-// The package is pure: it knows no store, and does not look up what it names.
+// The package is pure: it does not look up what is named. The caller fills the leaves.
 package setexpr

@@ -1,17 +1,6 @@
 package setexpr
 
-// Op says how the operands of an Expr become one set.
-type Op uint8
-
-const (
-	// Leaf is a set with a name. It has no operands.
-	Leaf Op = iota
-	// And is the members that all operands have, without those of subtracted operands. The first
-	// operand is not subtracted.
-	And
-	// Or is the members that any operand has. None is subtracted.
-	Or
-)
+import "millrace/replay/graph"
 
 // Name says which set of its argument a Set is.
 type Name uint8
@@ -29,16 +18,12 @@ const (
 	Names                 // how many names there are
 )
 
-// Set is a set with a name.
+// Set is a set that an expression names.
 type Set struct {
 	Name     Name
-	Argument string // valid DID, or AT URI of a record with a DID as its authority
+	Argument string      // valid DID, or AT URI of a record with a DID as its authority
+	Leaf     *graph.Expr // the set's place in the expression, for the caller to fill
 }
 
-// Expr is an expression, or an operand of one.
-type Expr struct {
-	Op         Op
-	Subtracted bool   // only of operands of And
-	Set        Set    // only of a Leaf
-	Operands   []Expr // none of a Leaf, else at least two
-}
+// NewSet returns a set with an empty leaf.
+func NewSet(name Name, argument string) Set { return Set{name, argument, new(graph.Expr)} }

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/bluesky-social/indigo/atproto/syntax"
+
+	"millrace/replay/graph"
 )
 
 const (
@@ -52,8 +54,8 @@ func (e *SyntaxError) Error() string {
 	return fmt.Sprintf("at byte %d, %.40q: %s", e.Offset, e.Near, e.Reason)
 }
 
-// Parse returns the canonical form of a text. The error is a *SyntaxError.
-func Parse(text string) (*Expr, error) {
+// Parse returns the expression that a text is, and its sets in order. The error is a *SyntaxError.
+func Parse(text string) (*graph.Expr, []Set, error) {
 	p := parser{text: text}
 	p.advance()
 	e := p.expr()
@@ -65,9 +67,9 @@ func Parse(text string) (*Expr, error) {
 		}
 	}
 	if p.err != nil {
-		return nil, p.err
+		return nil, nil, p.err
 	}
-	return &e, nil
+	return e, p.sets, nil
 }
 
 // parser keeps the first error. After it the token is "", so that it comes to an end.
@@ -75,9 +77,8 @@ type parser struct {
 	text   string
 	offset int    // of token
 	token  string // "(", ")", or up to the next white space or parenthesis; "" at the end
-	sets   int
+	sets   []Set  // the first says what all are of
 	depth  int
-	of     *Set // the first, which says what all are of
 	err    *SyntaxError
 }
 
@@ -114,51 +115,34 @@ func (p *parser) fail(format string, args ...any) {
 	}
 }
 
-func (p *parser) expr() Expr {
-	e := Expr{Op: Or}
-	e.add(p.term())
+func (p *parser) expr() *graph.Expr {
+	e := p.term()
 	for p.accept("or") {
-		e.add(p.term())
+		e = graph.Join(graph.Or, e, p.term())
 	}
-	return e.simple()
+	return e
 }
 
-func (p *parser) term() Expr {
-	e := Expr{Op: And}
-	e.add(p.operand())
+func (p *parser) term() *graph.Expr {
+	e := p.operand()
 	for p.accept("and") {
-		subtracted := p.accept("not")
-		operand := p.operand()
-		operand.Subtracted = subtracted
-		e.add(operand)
+		op := graph.And
+		if p.accept("not") {
+			op = graph.AndNot
+		}
+		e = graph.Join(op, e, p.operand())
 	}
-	return e.simple()
+	return e
 }
 
-// add appends an operand. Of one with e's operator it appends the operands.
-func (e *Expr) add(operand Expr) {
-	if operand.Op == e.Op && !operand.Subtracted {
-		e.Operands = append(e.Operands, operand.Operands...)
-	} else {
-		e.Operands = append(e.Operands, operand)
-	}
-}
-
-// simple returns the operand if there is only one, else e itself.
-func (e *Expr) simple() Expr {
-	if len(e.Operands) == 1 {
-		return e.Operands[0]
-	}
-	return *e
-}
-
-func (p *parser) operand() Expr {
+// operand returns nil if it fails.
+func (p *parser) operand() *graph.Expr {
 	if p.token != "(" {
-		return Expr{Set: p.set()}
+		return p.set()
 	}
 	if p.depth == maxDepth {
 		p.fail("parentheses nest deeper than %d", maxDepth)
-		return Expr{}
+		return nil
 	}
 	p.depth++
 	p.advance()
@@ -170,7 +154,7 @@ func (p *parser) operand() Expr {
 	return e
 }
 
-func (p *parser) set() (s Set) {
+func (p *parser) set() *graph.Expr {
 	name, argument, ok := strings.Cut(p.token, ":")
 	all := names()
 	n := slices.IndexFunc(all[:], func(i nameInfo) bool { return i.text == name })
@@ -181,29 +165,22 @@ func (p *parser) set() (s Set) {
 		p.fail(`expected a set, such as follows:<did>, or "("`)
 	case n < 0:
 		p.fail("unknown set name; the names are %s", list(all[:]))
-	case p.sets == MaxSets:
+	case len(p.sets) == MaxSets:
 		p.fail("more than %d sets", MaxSets)
 	case all[n].uri && !isRecord(argument):
 		p.fail("expected %s:<at-uri>, the AT URI of a record with a DID", name)
 	case !all[n].uri && !isDID(argument):
 		p.fail("expected %s:<did>", name)
 	default:
-		s = Set{Name(n), argument}
-		p.count(s)
+		s := NewSet(Name(n), argument)
+		p.sets = append(p.sets, s)
+		if of := p.sets[0].Name; all[n].records != all[of].records {
+			p.fail("accounts and records do not mix: %s is of %s, %s of %s", s.Name, s.Name.members(), of, of.members())
+		}
 		p.advance()
+		return s.Leaf
 	}
-	return s
-}
-
-// count counts a set. It fails unless all sets are of accounts, or all of records.
-func (p *parser) count(s Set) {
-	p.sets++
-	if p.of == nil {
-		p.of = &s
-	}
-	if of := p.of.Name; names()[s.Name].records != names()[of].records {
-		p.fail("accounts and records do not mix: %s is of %s, %s of %s", s.Name, s.Name.members(), of, of.members())
-	}
+	return nil
 }
 
 // members says what the sets of a name are of.

@@ -3,53 +3,29 @@ package setexpr
 import (
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"millrace/replay/graph"
 )
 
 const post = "at://did:plc:a/app.bsky.feed.post/3k"
 
-// records reports whether the set is of records. If not, it is of accounts.
-func (e *Expr) records() bool {
-	for e.Op != Leaf {
-		e = &e.Operands[0]
+// textOf returns the text of an expression, in which each operand that is no set has parentheses.
+func textOf(e *graph.Expr, sets []Set) string {
+	if e.Op == 0 {
+		s := sets[slices.IndexFunc(sets, func(s Set) bool { return s.Leaf == e })]
+		return s.Name.String() + ":" + s.Argument
 	}
-	return names()[e.Set.Name].records
-}
-
-// String returns the shortest text of an expression in canonical form.
-func (e *Expr) String() string {
-	var b strings.Builder
-	e.write(&b)
-	return b.String()
-}
-
-func (e *Expr) write(b *strings.Builder) {
-	if e.Op == Leaf {
-		b.WriteString(e.Set.Name.String() + ":" + e.Set.Argument)
-		return
-	}
-	for i := range e.Operands {
-		operand := &e.Operands[i]
-		switch {
-		case i == 0:
-		case e.Op == Or:
-			b.WriteString(" or ")
-		case operand.Subtracted:
-			b.WriteString(" and not ")
-		default:
-			b.WriteString(" and ")
+	operand := func(e *graph.Expr) string {
+		if e.Op == 0 {
+			return textOf(e, sets)
 		}
-		if e.Op == And && operand.Op != Leaf {
-			b.WriteByte('(')
-			operand.write(b)
-			b.WriteByte(')')
-		} else {
-			operand.write(b)
-		}
+		return "(" + textOf(e, sets) + ")"
 	}
+	op := map[graph.Op]string{graph.And: " and ", graph.Or: " or ", graph.AndNot: " and not "}[e.Op]
+	return operand(e.Left) + op + operand(e.Right)
 }
 
 func TestParse(t *testing.T) {
@@ -57,21 +33,22 @@ func TestParse(t *testing.T) {
 		{"follows:did:plc:a", "follows:did:plc:a"},
 		{"\t( (follows:did:plc:a)\n) ", "follows:did:plc:a"},
 		{"follows:did:plc:a and followers:did:web:b.example", "follows:did:plc:a and followers:did:web:b.example"},
-		{"blocks:did:plc:a or blockedBy:did:plc:a and likers:" + post, "blocks:did:plc:a or blockedBy:did:plc:a and likers:" + post},
+		{"blocks:did:plc:a or blockedBy:did:plc:a and likers:" + post, "blocks:did:plc:a or (blockedBy:did:plc:a and likers:" + post + ")"},
 		{"(blocks:did:plc:a or members:" + post + ")and reposters:" + post, "(blocks:did:plc:a or members:" + post + ") and reposters:" + post},
-		{"follows:did:plc:a and(follows:did:plc:b and not follows:did:plc:c)", "follows:did:plc:a and follows:did:plc:b and not follows:did:plc:c"},
+		{"follows:did:plc:a and(follows:did:plc:b and not follows:did:plc:c)", "follows:did:plc:a and (follows:did:plc:b and not follows:did:plc:c)"},
+		{"follows:did:plc:a and not follows:did:plc:b and follows:did:plc:c", "(follows:did:plc:a and not follows:did:plc:b) and follows:did:plc:c"},
 		{"follows:did:plc:a and not(follows:did:plc:b and follows:did:plc:c)", "follows:did:plc:a and not (follows:did:plc:b and follows:did:plc:c)"},
-		{"liked:did:plc:a or (liked:did:plc:b or liked:did:plc:c)", "liked:did:plc:a or liked:did:plc:b or liked:did:plc:c"},
+		{"liked:did:plc:a or (liked:did:plc:b or liked:did:plc:c)", "liked:did:plc:a or (liked:did:plc:b or liked:did:plc:c)"},
 		{strings.Repeat("(", maxDepth) + "liked:did:plc:a" + strings.Repeat(")", maxDepth), "liked:did:plc:a"},
-		{"(((((liked:did:plc:a))))) or (((((liked:did:plc:b))))) or (((((liked:did:plc:c))))) or (((((liked:did:plc:d)))))", "liked:did:plc:a or liked:did:plc:b or liked:did:plc:c or liked:did:plc:d"},
+		{"(((((liked:did:plc:a))))) or (((((liked:did:plc:b))))) or (((((liked:did:plc:c))))) or (((((liked:did:plc:d)))))", "((liked:did:plc:a or liked:did:plc:b) or liked:did:plc:c) or liked:did:plc:d"},
 	} {
-		e, err := Parse(tc.text)
+		e, sets, err := Parse(tc.text)
 		if err != nil {
 			t.Errorf("%s: %v", tc.text, err)
 			continue
 		}
-		if got := e.String(); got != tc.want || e.records() != strings.Contains(tc.text, "liked") {
-			t.Errorf("%s: got %s, records %t", tc.text, got, e.records())
+		if got := textOf(e, sets); got != tc.want {
+			t.Errorf("%s: got %s", tc.text, got)
 		}
 	}
 }
@@ -98,7 +75,7 @@ func TestErrors(t *testing.T) {
 		{strings.Repeat(a+" or ", MaxSets) + a, `at byte 168, "follows:did:plc:a": more than 8 sets`},
 		{strings.Repeat("(", maxDepth+1), `at byte 16, "(": parentheses nest deeper than 16`},
 	} {
-		_, err := Parse(tc.text)
+		_, _, err := Parse(tc.text)
 		var failure *SyntaxError
 		if !errors.As(err, &failure) || failure.Error() != tc.want {
 			t.Errorf("%s:\n got %v\nwant %s", tc.text, err, tc.want)
@@ -107,20 +84,12 @@ func TestErrors(t *testing.T) {
 }
 
 // truth evaluates an expression for one member, which is in the sets whose argument is in.
-func truth(e *Expr, in map[string]bool) bool {
-	if e.Op == Leaf {
-		return in[e.Set.Argument]
+func truth(e *graph.Expr, sets []Set, in map[string]bool) bool {
+	if e.Op == 0 {
+		return in[sets[slices.IndexFunc(sets, func(s Set) bool { return s.Leaf == e })].Argument]
 	}
-	is := e.Op == And
-	for i := range e.Operands {
-		has := truth(&e.Operands[i], in)
-		if e.Op == And {
-			is = is && has != e.Operands[i].Subtracted
-		} else {
-			is = is || has
-		}
-	}
-	return is
+	left, right := truth(e.Left, sets, in), truth(e.Right, sets, in)
+	return map[graph.Op]bool{graph.And: left && right, graph.Or: left || right, graph.AndNot: left && !right}[e.Op]
 }
 
 // generator writes a random expression and its meaning together, and knows nothing of Expr.
@@ -166,41 +135,32 @@ func TestMeaning(t *testing.T) {
 			g.in["did:plc:"+name] = g.IntN(2) == 0
 		}
 		text, want := g.expr(0)
-		e, err := Parse(text)
+		e, sets, err := Parse(text)
 		if err != nil {
 			t.Fatalf("seed %d: %s: %v", seed, text, err)
 		}
-		if truth(e, g.in) != want {
-			t.Fatalf("seed %d: %s: is %t, want %t; parsed as %s", seed, text, !want, want, e)
+		if truth(e, sets, g.in) != want {
+			t.Fatalf("seed %d: %s: is %t, want %t; parsed as %s", seed, text, !want, want, textOf(e, sets))
 		}
-		checkCanonical(t, text, e)
+		checkText(t, text, e, sets)
 	}
 }
 
-// checkCanonical checks the form of an expression, and that its text stands for it.
-func checkCanonical(t *testing.T, text string, e *Expr) {
+// checkText checks that an expression's text stands for it, and that its sets are in order.
+func checkText(t *testing.T, text string, e *graph.Expr, sets []Set) {
 	t.Helper()
-	again, err := Parse(e.String())
+	want := textOf(e, sets)
+	again, named, err := Parse(want)
 	if err != nil {
-		t.Fatalf("%q becomes %q: %v", text, e, err)
+		t.Fatalf("%q becomes %q: %v", text, want, err)
 	}
-	if diff := cmp.Diff(e, again); diff != "" || e.String() != again.String() {
-		t.Fatalf("%q becomes %q, then %q:\n%s", text, e, again, diff)
+	if got := textOf(again, named); got != want {
+		t.Fatalf("%q becomes %q, then %q", text, want, got)
 	}
-	checkForm(t, text, e)
-}
-
-func checkForm(t *testing.T, text string, e *Expr) {
-	t.Helper()
-	if (e.Op == Leaf) != (len(e.Operands) == 0) || len(e.Operands) == 1 || (e.Op != Leaf) != (e.Set == Set{}) {
-		t.Fatalf("%q: %+v has a wrong number of operands", text, e)
-	}
-	for i := range e.Operands {
-		o := &e.Operands[i]
-		if o.Subtracted && (e.Op != And || i == 0) || o.Op == e.Op && !o.Subtracted {
-			t.Fatalf("%q: operand %d of %s is not in canonical form", text, i, e)
+	for i, s := range sets {
+		if other := named[i]; s.Name != other.Name || s.Argument != other.Argument {
+			t.Fatalf("%q: set %d is %s:%s, then %s:%s", text, i, s.Name, s.Argument, other.Name, other.Argument)
 		}
-		checkForm(t, text, o)
 	}
 }
 
@@ -212,9 +172,9 @@ func FuzzParse(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		e, err := Parse(text)
+		e, sets, err := Parse(text)
 		if err == nil {
-			checkCanonical(t, text, e)
+			checkText(t, text, e, sets)
 			return
 		}
 		var failure *SyntaxError
