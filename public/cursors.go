@@ -2,9 +2,9 @@ package public
 
 import (
 	"encoding/json"
-	"log/slog"
 	"net/http"
 
+	"millrace/public/internal/viewapi"
 	"millrace/replay"
 )
 
@@ -71,24 +71,11 @@ func (s *Server) handleCursors(w http.ResponseWriter, _ *http.Request) {
 	for i, g := range gaps {
 		answer.Gaps[i] = gapJSON{From: g.From.String(), To: g.To.String(), TimeUS: g.TimeUS}
 	}
-	writeJSON(w, s.cfg.Logger, http.StatusOK, answer)
+	writeJSON(w, http.StatusOK, answer)
 }
 
-// writeJSON answers with v, which must be marshallable, and is not to be cached.
-func writeJSON(w http.ResponseWriter, log *slog.Logger, status int, v any) {
-	body, err := json.Marshal(v)
-	writeEncoded(w, log, status, append(body, '\n'), err)
-}
-
-// writeEncoded answers with JSON that is not to be cached, unless err says why there is none.
-func writeEncoded(w http.ResponseWriter, log *slog.Logger, status int, body []byte, err error) {
-	if err != nil {
-		log.Error("answer cannot be encoded", "err", err)
-		http.Error(w, "internal error", http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	w.Write(body)
+// writeJSON answers with v, which can always be encoded, and is not to be cached.
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	body, _ := json.Marshal(v)
+	viewapi.WriteJSON(w, status, append(body, '\n'))
 }

@@ -13,6 +13,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"millrace/public/internal/viewapi"
 )
 
 const (
@@ -109,11 +111,11 @@ type dayJSON struct {
 }
 
 // json returns the answer of /status/day. It is shared: callers must not change it.
-func (d *day) json(minute uint32) ([]byte, error) {
+func (d *day) json(minute uint32) []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.body != nil {
-		return d.body, nil
+		return d.body
 	}
 	if d.samples[minute%dayMinutes].Minute != minute {
 		minute-- // its first sample is yet to come
@@ -132,11 +134,9 @@ func (d *day) json(minute uint32) ([]byte, error) {
 		}
 		answer.LagS, answer.DiskBytes, answer.Subscribers = append(answer.LagS, lag), append(answer.DiskBytes, disk), append(answer.Subscribers, subscribers)
 	}
-	body, err := json.Marshal(answer)
-	if err == nil {
-		d.body = append(body, '\n')
-	}
-	return d.body, err
+	body, _ := json.Marshal(answer) // numbers always can
+	d.body = append(body, '\n')
+	return d.body
 }
 
 // load takes the samples of a file. A missing one has none.
@@ -228,6 +228,5 @@ func (s *Server) sample() {
 
 // handleDay reports what the page's curves show.
 func (s *Server) handleDay(w http.ResponseWriter, _ *http.Request) {
-	body, err := s.status.day.json(minuteOf(time.Now()))
-	writeEncoded(w, s.cfg.Logger, http.StatusOK, body, err)
+	viewapi.WriteJSON(w, http.StatusOK, s.status.day.json(minuteOf(time.Now())))
 }

@@ -46,7 +46,7 @@ func (s *Server) handleDictionaries(w http.ResponseWriter, _ *http.Request) {
 		}
 		answer.Dictionaries = append(answer.Dictionaries, j)
 	}
-	writeJSON(w, s.cfg.Logger, http.StatusOK, answer)
+	writeJSON(w, http.StatusOK, answer)
 }
 
 // handleDictionary serves one dictionary's file. An ID never changes its content, so that it may be

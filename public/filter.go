@@ -3,6 +3,7 @@ package public
 import (
 	"context"
 	"errors"
+	"net/netip"
 
 	"millrace/intern"
 	"millrace/public/internal/admission"
@@ -20,22 +21,24 @@ type filter struct {
 	byReference bool
 	// subjects, and DIDs of subjects, that have no UID yet: compiled grows by them
 	subjects, subjectDIDs *intern.Waiting
-	bytes                 int64
+
+	quota admission.Quota
+	bytes int64 // of quota
 }
 
-// release gives back what f has of quota. No reader may hold it.
-func (f *filter) release(quota admission.Quota) {
+// release gives back what f holds. No reader may have it.
+func (f *filter) release() {
 	f.subjects.Close()
 	f.subjectDIDs.Close()
 	f.shared.release()
-	quota.Release(f.bytes)
+	f.quota.Release(f.bytes)
 }
 
 var errFilterMemory = errors.New("no memory left for the filter")
 
-// compile makes w and kinds a filter. The caller owns what the result takes of quota and releases
-// it. Errors: errFilterMemory, errUIDStore, or what is wrong with w.
-func (s *Server) compile(ctx context.Context, w *wants, kinds replay.KindSet, quota admission.Quota) (f filter, err error) {
+// compile makes w and kinds a filter, which counts against client's quota until it is released.
+// Errors: errFilterMemory, errUIDStore, or what is wrong with w.
+func (s *Server) compile(ctx context.Context, w *wants, kinds replay.KindSet, client netip.Addr) (f filter, err error) {
 	cfg := replay.FilterConfig{
 		Collections:     w.Collections.members,
 		DIDs:            w.DIDs.members,
@@ -59,15 +62,17 @@ func (s *Server) compile(ctx context.Context, w *wants, kinds replay.KindSet, qu
 		return filter{}, nil
 	}
 	f.bytes = cfg.Bytes() + waitingBytes(subjects) + waitingBytes(dids) + int64(len(key))
+	quota := s.admission.Quota(admission.Filters, client)
 	if limit := quota.Limit(); f.bytes > limit { // for good, so that clients do not come back
 		return filter{}, invalidOption("the filter takes %d bytes, and a client has %d here: ask for less, or raise the server's --memory", f.bytes, limit)
 	}
 	if !quota.Reserve(f.bytes) {
 		return filter{}, errFilterMemory
 	}
+	f.quota = quota
 	defer func() {
 		if err != nil {
-			f.release(quota)
+			f.release()
 			f = filter{}
 		}
 	}()

@@ -28,7 +28,7 @@ func (s *Server) handleReadyz(w http.ResponseWriter, _ *http.Request) {
 	if !answer.Ready {
 		status = http.StatusServiceUnavailable
 	}
-	writeJSON(w, s.cfg.Logger, status, answer)
+	writeJSON(w, status, answer)
 }
 
 // readyJSON is the answer of /readyz, and part of that of /status.

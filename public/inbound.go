@@ -166,7 +166,7 @@ func (s *subscriber) update(data []byte) {
 		if w.Kinds.given {
 			s.opts.kinds, _ = parseKinds(w.Kinds.members) // each is one
 		}
-		f, err = s.server.compile(context.Background(), w, s.opts.kinds, s.filters())
+		f, err = s.server.compile(context.Background(), w, s.opts.kinds, s.client)
 	}
 	switch {
 	case errors.Is(err, errFilterMemory), errors.Is(err, errUIDStore):

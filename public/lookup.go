@@ -190,7 +190,7 @@ func (a *lookupAPI) handleUIDOf(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("%.200q has no UID", l.strings[0]), http.StatusNotFound)
 		return
 	}
-	writeJSON(w, a.log, http.StatusOK, newUIDJSON(l.foundUIDs[0], l.strings[0]))
+	writeJSON(w, http.StatusOK, newUIDJSON(l.foundUIDs[0], l.strings[0]))
 }
 
 // handleUID answers GET /uid/{uid}.
@@ -208,7 +208,7 @@ func (a *lookupAPI) handleUID(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("UID %d stands for nothing", uid), http.StatusNotFound)
 		return
 	}
-	writeJSON(w, a.log, http.StatusOK, newUIDJSON(uid, l.foundStrings[0]))
+	writeJSON(w, http.StatusOK, newUIDJSON(uid, l.foundStrings[0]))
 }
 
 func parseUID(s string) (uint64, error) {
@@ -264,7 +264,7 @@ func (a *lookupAPI) handleUIDs(w http.ResponseWriter, r *http.Request) {
 			answer.UIDs[uid] = &found
 		}
 	}
-	writeJSON(w, a.log, http.StatusOK, answer)
+	writeJSON(w, http.StatusOK, answer)
 }
 
 // batch is the body of a POST /uids.

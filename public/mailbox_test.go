@@ -13,10 +13,11 @@ func TestFilterThatIsNeverInForce(t *testing.T) {
 	server := &Server{admission: admission.New(admission.Config{Bytes: 1 << 20, BytesPerAddress: 1 << 20})}
 	s := &subscriber{server: server, conn: newConn(nil, 0)}
 	post := func(bytes int64) {
-		if !s.filters().Reserve(bytes) {
+		quota := server.admission.Quota(admission.Filters, s.client)
+		if !quota.Reserve(bytes) {
 			t.Fatal("no memory for a filter")
 		}
-		s.post(filter{bytes: bytes})
+		s.post(filter{quota: quota, bytes: bytes})
 	}
 	post(1000)
 	post(200)

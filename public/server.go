@@ -280,7 +280,7 @@ func (s *Server) remove(sub *subscriber) {
 	if sub.reader != nil {
 		sub.reader.Close()
 	}
-	sub.filter.release(sub.filters())
+	sub.filter.release()
 	s.admission.Leave(sub.client)
 	s.drop(sub)
 }

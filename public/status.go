@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"millrace/public/internal/viewapi"
 	"millrace/replay"
 	"millrace/replay/graph"
 )
@@ -73,13 +74,12 @@ func (s *Server) handleStatus(w http.ResponseWriter, r *http.Request) {
 		}
 		steps = min(n, replay.CountSteps)
 	}
-	body, err := s.statusBody(steps)
-	writeEncoded(w, s.cfg.Logger, http.StatusOK, body, err)
+	viewapi.WriteJSON(w, http.StatusOK, s.statusBody(steps))
 }
 
 // statusBody returns the status with that much history, encoded. It is shared: callers must not
 // change it.
-func (s *Server) statusBody(steps int) ([]byte, error) {
+func (s *Server) statusBody(steps int) []byte {
 	st := &s.status
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -88,19 +88,15 @@ func (s *Server) statusBody(steps int) ([]byte, error) {
 		st.at, st.bodies = now, make(map[int][]byte)
 	}
 	if body, ok := st.bodies[steps]; ok {
-		return body, nil
+		return body
 	}
 	answer := st.now
 	if steps > 0 {
 		answer.History = st.steps.last(steps)
 	}
-	body, err := json.Marshal(answer)
-	if err != nil {
-		return nil, err
-	}
-	body = append(body, '\n')
-	st.bodies[steps] = body
-	return body, nil
+	body, _ := json.Marshal(answer) // its numbers are finite
+	st.bodies[steps] = append(body, '\n')
+	return st.bodies[steps]
 }
 
 func (s *Server) computeStatus() (statusJSON, historyJSON) {

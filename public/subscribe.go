@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/netip"
 	"strconv"
@@ -143,8 +142,7 @@ func (s *Server) newSubscriber(ctx context.Context, client netip.Addr, opts opti
 	if refused != nil {
 		return nil, refused
 	}
-	filters := s.admission.Quota(admission.Filters, client)
-	f, err := s.compile(ctx, opts.wants, opts.kinds, filters)
+	f, err := s.compile(ctx, opts.wants, opts.kinds, client)
 	switch {
 	case errors.Is(err, errFilterMemory):
 		return nil, unavailable(rejectMemory, err.Error())
@@ -167,12 +165,12 @@ func (s *Server) newSubscriber(ctx context.Context, client netip.Addr, opts opti
 		sub.out.messages.v2Seq = s.events.v2Seq
 	}
 	if refused := sub.openReader(); refused != nil {
-		f.release(filters)
+		f.release()
 		return nil, refused
 	}
 	if refused := s.register(sub, s.cfg.MaxConnections); refused != nil {
 		sub.reader.Close()
-		f.release(filters)
+		f.release()
 		return nil, refused
 	}
 	return sub, nil
@@ -297,12 +295,3 @@ type noBuffers struct{}
 
 func (noBuffers) Get() any { return nil }
 func (noBuffers) Put(any)  {}
-
-// closeRaw ends the TCP connection. If reset, what the kernel still holds for the client is
-// dropped.
-func closeRaw(c net.Conn, reset bool) {
-	if tcp, ok := c.(*net.TCPConn); ok && reset {
-		_ = tcp.SetLinger(0) // else it is closed in order
-	}
-	c.Close()
-}

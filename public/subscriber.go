@@ -10,7 +10,6 @@ import (
 	"github.com/gorilla/websocket"
 	"golang.org/x/time/rate"
 
-	"millrace/public/internal/admission"
 	"millrace/replay"
 )
 
@@ -62,15 +61,10 @@ type delivered struct {
 	resumeAt time.Time // no event is sent before, if events/s are limited
 }
 
-// filters is what the subscriber's filters count against.
-func (s *subscriber) filters() admission.Quota {
-	return s.server.admission.Quota(admission.Filters, s.client)
-}
-
 // post leaves a filter for the pull loop. It owns f's share of the budget from now on.
 func (s *subscriber) post(f filter) {
 	if old := s.posted.Swap(&f); old != nil {
-		old.release(s.filters())
+		old.release()
 	}
 	s.conn.wake()
 }
@@ -79,7 +73,7 @@ func (s *subscriber) post(f filter) {
 func (s *subscriber) takeFilter() bool {
 	f := s.posted.Swap(nil)
 	if f != nil {
-		s.filter.release(s.filters())
+		s.filter.release()
 		s.filter, s.notice.checked = *f, false
 	}
 	return f != nil
@@ -329,7 +323,10 @@ func (s *subscriber) count(c *replay.Chunk) {
 		m.lag.Observe(now.Sub(time.UnixMicro(c.Through.TimeUS)).Seconds())
 	}
 	if perSecond := s.server.cfg.MaxEventsPerSecond; perSecond > 0 {
-		s.resumeAt = later(s.resumeAt, now).Add(time.Duration(float64(c.Events) / perSecond * float64(time.Second)))
+		if s.resumeAt.Before(now) {
+			s.resumeAt = now
+		}
+		s.resumeAt = s.resumeAt.Add(time.Duration(float64(c.Events) / perSecond * float64(time.Second)))
 	}
 }
 
@@ -353,7 +350,10 @@ func (s *subscriber) finish() {
 	if !e.dead {
 		s.say(&e)
 	}
-	closeRaw(s.conn.Conn, e.reset)
+	if tcp, ok := s.conn.Conn.(*net.TCPConn); ok && e.reset { // what the kernel still holds is dropped
+		_ = tcp.SetLinger(0) // else it is closed in order
+	}
+	s.conn.Conn.Close()
 	close(s.conn.done)
 	<-s.readDone
 	s.takeFilter() // what was posted and never put in force counts too
@@ -411,13 +411,6 @@ func (s *subscriber) timerAt(t time.Time) <-chan time.Time {
 
 func earlier(a, b time.Time) time.Time {
 	if b.Before(a) {
-		return b
-	}
-	return a
-}
-
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
 		return b
 	}
 	return a

@@ -58,17 +58,18 @@ func (a *API) Handle(w http.ResponseWriter, r *http.Request, endpoint string,
 		a.metrics.errors.WithLabelValues(failure.Name).Inc()
 		failure.ServeHTTP(w, r)
 	} else {
-		write(w, http.StatusOK, body)
+		WriteJSON(w, http.StatusOK, append(body, '\n'))
 	}
 	a.metrics.seconds.WithLabelValues(endpoint).Observe(time.Since(begun).Seconds())
 }
 
-func write(w http.ResponseWriter, status int, body []byte) {
+// WriteJSON answers with JSON that is not to be cached.
+func WriteJSON(w http.ResponseWriter, status int, body []byte) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	w.Write(append(body, '\n'))
+	w.Write(body)
 }
 
 // failure returns a client's answer for an error. One without an answer of its own is logged.

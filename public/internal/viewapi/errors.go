@@ -29,7 +29,7 @@ func (e *Error) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Retry-After", "5")
 	}
 	body, _ := json.Marshal(e) // strings are always encoded
-	write(w, e.Status, body)
+	WriteJSON(w, e.Status, append(body, '\n'))
 }
 
 // Invalid is the answer to a request that is wrong.
