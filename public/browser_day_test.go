@@ -166,7 +166,7 @@ func TestPageState(t *testing.T) {
 	relay.Store(&Relay{Host: "relay.test", Connected: true, Since: time.Now()})
 	s := serve(t, l, func(cfg *Config, _ *timing) {
 		cfg.Process = func() Process { return Process{Relay: relay.Load()} }
-		cfg.Health = func() Health { return Health{Checks: []Check{*disk.Load()}} }
+		cfg.Health = func() []Check { return []Check{*disk.Load()} }
 	})
 	fillDay(s)
 	p := b.open("http://"+s.addr+"/", 1280)

@@ -24,7 +24,7 @@ type Config struct {
 	UIDs         UIDs           // nil: interning is off; needed if the log has references
 	Links        links.Queries  // nil: they are off; needs UIDs
 	Graph        graph.Queries  // nil: it is off; needs UIDs
-	Health       func() Health  // asked by /readyz; nil: always ready
+	Health       func() []Check // asked by /readyz; nil: always ready
 	Process      func() Process // asked by /status; nil: nothing is known
 	LeftOut      func() int64   // events that failed verification and so are not in Log; nil: none
 	Version      string         // "dev"
@@ -70,7 +70,7 @@ func (c Config) withDefaults() Config {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.Health == nil {
-		c.Health = func() Health { return Health{} }
+		c.Health = func() []Check { return nil }
 	}
 	if c.Process == nil {
 		c.Process = func() Process { return Process{} }

@@ -5,12 +5,7 @@ import (
 	"slices"
 )
 
-// Health is what the process knows of itself. It is ready if all checks are OK.
-type Health struct {
-	Checks []Check
-}
-
-// Check is one part of Health.
+// Check is something that the process knows of itself. It is ready if all its checks are OK.
 type Check struct {
 	Name   string `json:"name"` // snake_case
 	OK     bool   `json:"ok"`
@@ -38,6 +33,6 @@ type readyJSON struct {
 }
 
 func (s *Server) readiness() readyJSON {
-	checks := append(slices.Clip(s.cfg.Health().Checks), Check{Name: "serving", OK: !s.isClosing()})
+	checks := append(slices.Clip(s.cfg.Health()), Check{Name: "serving", OK: !s.isClosing()})
 	return readyJSON{!slices.ContainsFunc(checks, func(c Check) bool { return !c.OK }), checks}
 }

@@ -129,7 +129,7 @@ func TestDictionaries(t *testing.T) {
 
 func TestHealth(t *testing.T) {
 	var checks []Check
-	s := serve(t, newTestLog(t), func(cfg *Config, _ *timing) { cfg.Health = func() Health { return Health{Checks: checks} } })
+	s := serve(t, newTestLog(t), func(cfg *Config, _ *timing) { cfg.Health = func() []Check { return checks } })
 	if w := s.get("GET", "/healthz", nil); w.Code != 200 || w.Body.String() != "ok\n" {
 		t.Errorf("/healthz: %d %q", w.Code, w.Body)
 	}

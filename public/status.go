@@ -34,21 +34,21 @@ type Process struct {
 
 // Relay is the relay that events come from.
 type Relay struct {
-	Host      string
-	Connected bool
-	Since     time.Time     // when Connected last changed
-	Error     string        // why it is not connected
-	Advice    string        // what to do about it; may be empty
-	Lag       time.Duration // how old frames are when they come
-	Pending   time.Duration // how old the oldest frame is that came and is not durable yet
+	Host      string        `json:"host"`
+	Connected bool          `json:"connected"`
+	Since     time.Time     `json:"since"`            // when Connected last changed
+	Error     string        `json:"error,omitempty"`  // why it is not connected
+	Advice    string        `json:"advice,omitempty"` // what to do about it; may be empty
+	Lag       time.Duration `json:"-"`                // how old frames are when they come
+	Pending   time.Duration `json:"-"`                // how old the oldest frame is that came and is not durable yet
 }
 
 // UIDCount counts UIDs.
 type UIDCount struct {
-	Total    uint64 // in the store, as far as this process knows
-	NewDIDs  uint64 // given by this process
-	NewURIs  uint64
-	DIDsOnly bool // URIs get none
+	Total    uint64 `json:"total"`    // in the store, as far as this process knows
+	NewDIDs  uint64 `json:"new_dids"` // given by this process
+	NewURIs  uint64 `json:"new_uris"`
+	DIDsOnly bool   `json:"-"` // URIs get none
 }
 
 // status computes statuses and keeps the newest.
@@ -131,16 +131,15 @@ func (s *Server) computeStatus() (statusJSON, historyJSON) {
 	if r := process.Relay; r != nil {
 		at := s.events.progress()
 		answer.Relay = &relayJSON{
-			Host: r.Host, Connected: r.Connected, Since: r.Since.UTC().Truncate(time.Millisecond), Error: r.Error, Advice: r.Advice,
-			Stream: at.Stream.String(), Epoch: at.Epoch, Seq: at.Seq,
-			LagS: r.Lag.Seconds(), PendingS: r.Pending.Seconds(),
+			Relay: *r, Stream: at.Stream.String(), Epoch: at.Epoch, Seq: at.Seq, LagS: r.Lag.Seconds(), PendingS: r.Pending.Seconds(),
 		}
+		answer.Relay.Since = r.Since.UTC().Truncate(time.Millisecond)
 	}
 	if free := process.FreeBytes; free != nil {
 		answer.Disk = &diskJSON{*free, s.status.day.daysUntilFull(minuteOf(time.Now()))}
 	}
 	if u := process.UIDs; u != nil {
-		answer.UIDs = &uidsJSON{Total: u.Total, NewDIDs: u.NewDIDs, NewURIs: u.NewURIs, Scope: "all"}
+		answer.UIDs = &uidsJSON{*u, "all"}
 		if u.DIDsOnly {
 			answer.UIDs.Scope = "dids"
 		}

@@ -40,16 +40,12 @@ type graphJSON struct {
 }
 
 type relayJSON struct {
-	Host      string    `json:"host"`
-	Connected bool      `json:"connected"`
-	Since     time.Time `json:"since"`
-	Error     string    `json:"error,omitempty"`
-	Advice    string    `json:"advice,omitempty"`
-	Stream    string    `json:"stream"` // of the position that the log has reached
-	Epoch     uint32    `json:"epoch"`
-	Seq       int64     `json:"seq"` // 0: nothing of this epoch yet
-	LagS      float64   `json:"lag_s"`
-	PendingS  float64   `json:"pending_s"`
+	Relay
+	Stream   string  `json:"stream"` // of the position that the log has reached
+	Epoch    uint32  `json:"epoch"`
+	Seq      int64   `json:"seq"` // 0: nothing of this epoch yet
+	LagS     float64 `json:"lag_s"`
+	PendingS float64 `json:"pending_s"`
 }
 
 type logJSON struct {
@@ -102,10 +98,8 @@ type storedDictionary struct {
 }
 
 type uidsJSON struct {
-	Total   uint64 `json:"total"`
-	NewDIDs uint64 `json:"new_dids"`
-	NewURIs uint64 `json:"new_uris"`
-	Scope   string `json:"scope"` // "all" or "dids"
+	UIDCount
+	Scope string `json:"scope"` // "all" or "dids"
 }
 
 // historyJSON are the last steps, the same ones in every series, oldest first.

@@ -63,7 +63,7 @@ func TestStatus(t *testing.T) {
 	since := time.Date(2026, 7, 1, 13, 0, 0, 0, time.UTC)
 	registry, free := newRegistry(t), int64(5e9)
 	s := serveSource(t, src, registry, func(cfg *Config, _ *timing) {
-		cfg.Health = func() Health { return Health{Checks: []Check{{"disk_free", false, "short"}}} }
+		cfg.Health = func() []Check { return []Check{{"disk_free", false, "short"}} }
 		cfg.Process = func() Process {
 			return Process{
 				FreeBytes: &free,
@@ -79,14 +79,14 @@ func TestStatus(t *testing.T) {
 	ratio := 0.25
 	want := statusJSON{
 		Version: "test", TimeUS: testCounts(10).Until.UnixMicro(), Started: testCounts(10).Since, UptimeS: 20,
-		Relay:       &relayJSON{Host: "relay.test", Connected: true, Since: since, Error: "lost", Advice: "wait", Stream: "b7e1c0", Epoch: 2, Seq: 42, LagS: 1.5, PendingS: 0.001},
+		Relay:       &relayJSON{Relay: Relay{Host: "relay.test", Connected: true, Since: since, Error: "lost", Advice: "wait"}, Stream: "b7e1c0", Epoch: 2, Seq: 42, LagS: 1.5, PendingS: 0.001},
 		readyJSON:   readyJSON{Checks: []Check{{"disk_free", false, "short"}, {Name: "serving", OK: true}}},
 		Disk:        &diskJSON{FreeBytes: free},
 		Log:         logJSON{Events: 10, Bytes: 1000, DiskBytes: 700, Gaps: 3},
 		Subscribers: subscribersJSON{Max: 20_000, DeliveredEvents: 12, DeliveredBytes: 3456},
 		Dictionary: storedDictionary{ID: registry.Stored().ID(), Bytes: len(registry.Stored().Bytes()), Ratio: &ratio,
 			URL: fmt.Sprintf("/dictionaries/%d", registry.Stored().ID())},
-		UIDs: &uidsJSON{Total: 9, NewDIDs: 1, NewURIs: 2, Scope: "all"},
+		UIDs: &uidsJSON{UIDCount{Total: 9, NewDIDs: 1, NewURIs: 2}, "all"},
 		Events: eventsJSON{
 			rateJSON: rateJSON{5065, 30},
 			Kinds: []namedRateJSON{{"create", rateJSON{5000, 25}}, {"update", rateJSON{20, 1}}, {"delete", rateJSON{30, 1.5}},

@@ -59,7 +59,7 @@ func TestV2Plan(t *testing.T) {
 // TestV2PlanBeforeReady: a plan that is refused ends v2's client at once.
 func TestV2PlanBeforeReady(t *testing.T) {
 	s := serve(t, newTestLog(t), func(cfg *Config, _ *timing) {
-		cfg.Health = func() Health { return Health{Checks: []Check{{Name: "relay"}}} }
+		cfg.Health = func() []Check { return []Check{{Name: "relay"}} }
 	})
 	if w := s.get("GET", "/readyz", nil); w.Code != http.StatusServiceUnavailable {
 		t.Fatalf("ready: %d", w.Code)

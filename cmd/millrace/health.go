@@ -28,7 +28,7 @@ type health struct {
 	graph    *feed.Feed // nil: it is off
 }
 
-func (h *health) check() public.Health {
+func (h *health) check() []public.Check {
 	checks := []public.Check{h.relay(), lagCheck(h.pipeline.Lag(), h.pipeline.RelayLag()), h.free()}
 	if h.uids != nil {
 		checks = append(checks, h.store())
@@ -36,7 +36,7 @@ func (h *health) check() public.Health {
 	if h.graph != nil {
 		checks = append(checks, h.built())
 	}
-	return public.Health{Checks: checks}
+	return checks
 }
 
 func (h *health) relay() public.Check {
