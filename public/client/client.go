@@ -8,6 +8,7 @@ import (
 	"iter"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -157,12 +158,15 @@ func (c *Client) sendOptions(k *conn) {
 	c.mu.Lock()
 	o := c.options
 	c.mu.Unlock()
-	if err := k.writeLocked(updateMessage(o.with(k.server.subscribe.Query()))); err != nil {
+	q := k.server.subscribe.Query() // the URL's own filter holds, too
+	o.addTo(q, "wantedCollections", "wantedDids")
+	if err := k.writeLocked(updateMessage(q)); err != nil {
 		c.end(k, fmt.Errorf("the connection broke: send the options: %w", err))
 	}
 }
 
-func updateMessage(o Options) []byte {
+// updateMessage returns the update for the options that a query has.
+func updateMessage(q url.Values) []byte {
 	type payload struct {
 		Collections []string `json:"wantedCollections"`
 		DIDs        []string `json:"wantedDids"`
@@ -171,11 +175,15 @@ func updateMessage(o Options) []byte {
 		SubjectDIDs []string `json:"wantedSubjectDids,omitempty"`
 		Sources     []string `json:"wantedSources,omitempty"`
 	}
-	msg, _ := json.Marshal(struct { // strings and numbers always can
+	list := func(name string) []string {
+		return slices.DeleteFunc(append([]string{}, q[name]...), func(v string) bool { return v == "" })
+	}
+	n, _ := strconv.Atoi(q.Get("maxMessageSizeBytes")) // as a server has it
+	msg, _ := json.Marshal(struct {                    // strings and numbers always can
 		Type    string  `json:"type"`
 		Payload payload `json:"payload"`
-	}{"options_update", payload{append([]string{}, o.Collections...), append([]string{}, o.DIDs...), o.MaxMessageBytes,
-		o.Subjects, o.SubjectDIDs, o.Sources}})
+	}{"options_update", payload{list("wantedCollections"), list("wantedDids"), max(n, 0),
+		list("wantedSubjects"), list("wantedSubjectDids"), list("wantedSources")}})
 	return msg
 }
 

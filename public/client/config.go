@@ -21,17 +21,6 @@ const (
 	MaxSources     = 100
 )
 
-// Defaults of Config.
-const (
-	defaultMinBackoff = 500 * time.Millisecond
-	defaultMaxBackoff = 30 * time.Second
-	defaultHeartbeat  = 10 * time.Second
-	defaultSilence    = 45 * time.Second
-	defaultOverlap    = 5 * time.Second
-	defaultLag        = 10 * time.Second
-	heartbeatOfMany   = 2 * time.Second
-)
-
 // Options is the part of a subscription that Client.Update replaces while it runs.
 type Options struct {
 	Collections     []string // exact NSIDs or "prefix.*", at most MaxCollections; empty: all
@@ -144,16 +133,16 @@ type Config struct {
 
 // withDefaults returns c with its zeros filled, but for OnDisconnect.
 func (c Config) withDefaults() Config {
-	c.MinBackoff = cmp.Or(c.MinBackoff, defaultMinBackoff)
-	c.MaxBackoff = cmp.Or(c.MaxBackoff, max(c.MinBackoff, defaultMaxBackoff))
+	c.MinBackoff = cmp.Or(c.MinBackoff, 500*time.Millisecond)
+	c.MaxBackoff = cmp.Or(c.MaxBackoff, max(c.MinBackoff, 30*time.Second))
 	if len(c.urls()) > 1 {
-		c.Heartbeat = cmp.Or(c.Heartbeat, heartbeatOfMany)
+		c.Heartbeat = cmp.Or(c.Heartbeat, 2*time.Second)
 		c.Silence = cmp.Or(c.Silence, silentHeartbeats*c.Heartbeat)
 	}
-	c.Heartbeat = cmp.Or(c.Heartbeat, defaultHeartbeat)
-	c.Silence = cmp.Or(c.Silence, defaultSilence)
-	c.Overlap = cmp.Or(c.Overlap, defaultOverlap)
-	c.Lag = cmp.Or(c.Lag, defaultLag)
+	c.Heartbeat = cmp.Or(c.Heartbeat, 10*time.Second)
+	c.Silence = cmp.Or(c.Silence, 45*time.Second)
+	c.Overlap = cmp.Or(c.Overlap, 5*time.Second)
+	c.Lag = cmp.Or(c.Lag, 10*time.Second)
 	c.UserAgent = cmp.Or(c.UserAgent, "millrace-client")
 	if c.OnInfo == nil {
 		c.OnInfo = func(Info) {}
@@ -270,26 +259,6 @@ func (o *Options) addTo(q url.Values, collections, dids string) {
 	if o.MaxMessageBytes > 0 {
 		q.Set("maxMessageSizeBytes", strconv.Itoa(o.MaxMessageBytes))
 	}
-}
-
-// with returns o and the filter that a URL has, as query joins them.
-func (o Options) with(base url.Values) Options {
-	o = o.clone()
-	for name, list := range map[string]*[]string{
-		"wantedCollections": &o.Collections, "wantedDids": &o.DIDs,
-		"wantedSubjects": &o.Subjects, "wantedSubjectDids": &o.SubjectDIDs, "wantedSources": &o.Sources,
-	} {
-		for _, v := range base[name] {
-			if v != "" {
-				*list = append(*list, v)
-			}
-		}
-	}
-	if o.MaxMessageBytes == 0 {
-		n, _ := strconv.Atoi(base.Get("maxMessageSizeBytes")) // as a server has it
-		o.MaxMessageBytes = max(n, 0)
-	}
-	return o
 }
 
 // query returns q, which it changes, with what a connection asks for. If hello is set the options

@@ -8,8 +8,8 @@ const maxWindow = 1 << 17
 // window remembers the newest events by hash, to drop those that come again. A plain Jetstream has
 // no better way: its cursors are times, inclusive, and another instance's stamps are others.
 type window struct {
-	seed   maphash.Seed
-	seen   map[uint64]struct{} // nil: there is no seed yet
+	hasher maphash.Hash // has one seed
+	seen   map[uint64]struct{}
 	order  []windowEntry
 	spanUS int64
 	newest int64
@@ -22,14 +22,10 @@ type windowEntry struct {
 
 // hash returns a hash of the event but for its stamp and what a millrace adds to it.
 func (w *window) hash(e *Event) uint64 {
-	if w.seen == nil {
-		w.seed, w.seen = maphash.MakeSeed(), make(map[uint64]struct{})
-	}
-	var h maphash.Hash
-	h.SetSeed(w.seed)
-	_, _ = h.Write(e.Raw[:e.timeAt]) // never fails
-	_, _ = h.Write(e.Raw[e.timeEnd:e.plainEnd])
-	return h.Sum64()
+	w.hasher.Reset()
+	_, _ = w.hasher.Write(e.Raw[:e.timeAt]) // never fails
+	_, _ = w.hasher.Write(e.Raw[e.timeEnd:e.plainEnd])
+	return w.hasher.Sum64()
 }
 
 // add remembers the event, and says whether it is new.
@@ -37,6 +33,9 @@ func (w *window) add(e *Event) bool {
 	h := w.hash(e)
 	if _, ok := w.seen[h]; ok {
 		return false
+	}
+	if w.seen == nil {
+		w.seen = make(map[uint64]struct{})
 	}
 	w.newest = max(w.newest, e.TimeUS)
 	for len(w.order) >= maxWindow || len(w.order) > 0 && w.order[0].timeUS < w.newest-w.spanUS {
