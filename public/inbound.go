@@ -164,7 +164,7 @@ func (s *subscriber) update(data []byte) {
 	var f filter
 	if err == nil {
 		if w.Kinds.given {
-			s.opts.kinds, _ = parseKinds(w.Kinds.members) // each is one
+			s.opts.kinds, _ = parseKinds("", w.Kinds.members) // each is one
 		}
 		f, err = s.server.compile(context.Background(), w, s.opts.kinds, s.client)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -153,7 +154,11 @@ func (o *options) parseOwn(q url.Values) error {
 	if o.strict, err = parseSwitch(q, "strict"); err != nil {
 		return err
 	}
-	if o.kinds, err = parseKinds(q["wantedKinds"]); err != nil {
+	var kinds []string
+	for _, v := range q["wantedKinds"] {
+		kinds = append(kinds, strings.FieldsFunc(v, func(r rune) bool { return r == ',' })...)
+	}
+	if o.kinds, err = parseKinds("wantedKinds", kinds); err != nil {
 		return err
 	}
 	switch id, err := parseDictionaryID(q); {
@@ -190,30 +195,17 @@ func parseSwitch(q url.Values, name string) (bool, error) {
 	}
 }
 
-func parseKinds(values []string) (set replay.KindSet, err error) {
-	for _, v := range values {
-		for s := range strings.SplitSeq(v, ",") {
-			kind, ok := kindNamed(s)
-			if !ok && s != "" {
-				return 0, invalidOption("wantedKinds %.40q is none of %s", s, kindNames)
-			}
-			set |= kind
+// parseKinds returns the kinds that have the names, on either wire. what is one of them in errors.
+func parseKinds(what string, names []string) (set replay.KindSet, err error) {
+	all := []translate.Kind{translate.KindCommit, translate.KindIdentity, translate.KindAccount, translate.KindSync}
+	for _, name := range names {
+		i := slices.IndexFunc(all, func(k translate.Kind) bool { return name == k.String() })
+		if i < 0 {
+			return 0, invalidOption("%s %.40q is none of commit, identity, account, sync%s", what, name, commaAdvice(name))
 		}
+		set |= replay.Kinds(all[i])
 	}
 	return set, nil
-}
-
-// kindNames are what kindNamed takes.
-const kindNames = "commit, identity, account, sync"
-
-// kindNamed returns the kind that has the name, on either wire.
-func kindNamed(name string) (replay.KindSet, bool) {
-	for _, k := range []translate.Kind{translate.KindCommit, translate.KindIdentity, translate.KindAccount, translate.KindSync} {
-		if name == k.String() {
-			return replay.Kinds(k), true
-		}
-	}
-	return 0, false
 }
 
 // parseDictionaryID reads zstdDictionary; 0: there is none.
@@ -327,8 +319,8 @@ func validSubject(s string) bool {
 }
 
 func validKind(s string) bool {
-	_, ok := kindNamed(s)
-	return ok
+	_, err := parseKinds("", []string{s})
+	return err == nil
 }
 
 // validSource accepts an NSID, ':', and a path as translate.Reference has it.

@@ -106,10 +106,11 @@ func (w *wants) addV2(kinds, dids, collections []string) (replay.KindSet, error)
 			return 0, invalidOption("too many %s: %d, at most %d are taken", p.what, p.n, p.atMost)
 		}
 	}
-	set, err := parseV2Kinds(kinds)
+	set, err := parseKinds("kind", kinds)
 	if err != nil {
 		return 0, err
 	}
+	set = cmp.Or(set, replay.AllKinds)
 	for _, d := range dids {
 		w.DIDs.add(strings.Clone(d)) // so that it does not keep the whole query
 	}
@@ -123,18 +124,6 @@ func (w *wants) addV2(kinds, dids, collections []string) (replay.KindSet, error)
 		return 0, invalidOption("collections are given, but kinds leave out commit")
 	}
 	return set, nil
-}
-
-// parseV2Kinds reads the kinds; without any all are wanted.
-func parseV2Kinds(values []string) (set replay.KindSet, err error) {
-	for _, v := range values {
-		kind, ok := kindNamed(v)
-		if !ok {
-			return 0, invalidOption("kind %.40q is none of %s%s", v, kindNames, commaAdvice(v))
-		}
-		set |= kind
-	}
-	return cmp.Or(set, replay.AllKinds), nil
 }
 
 // validV2Collection accepts NSIDs, and prefixes head.* where head.x would be an NSID.
