@@ -52,7 +52,7 @@ func New(cfg Config) *API {
 // its answer returns what is to be JSON.
 type endpoint struct {
 	path   string
-	parse  func(*params) query
+	parse  func(*params) request
 	ask    func(context.Context, *graph.Graph, *request) ([]graph.Result, error)
 	answer func(*request) any
 }
@@ -80,13 +80,6 @@ func (a *API) Route(mux *http.ServeMux) {
 	}
 }
 
-// request is a query, and what answers it.
-type request struct {
-	*query
-	results []graph.Result
-	names   []string // of the members of all results
-}
-
 func (a *API) serve(h http.Header, r *http.Request, e *endpoint) ([]byte, error) {
 	p := &params{viewapi.NewParams(r.URL.RawQuery)}
 	q := e.parse(p)
@@ -105,15 +98,14 @@ func (a *API) serve(h http.Header, r *http.Request, e *endpoint) ([]byte, error)
 		return nil, err
 	}
 	defer done()
-	req := &request{query: &q}
-	oldest, err := a.resolve(ctx, req)
+	oldest, err := a.resolve(ctx, &q)
 	if err != nil {
 		return nil, err
 	}
-	if err := a.ask(ctx, req, e); err != nil {
+	if err := a.ask(ctx, &q, e); err != nil {
 		return nil, err
 	}
-	view := viewapi.View{Since: a.cfg.Graph.Since(), Position: req.results[0].Position, Inexact: a.cfg.Graph.InexactSince()}
+	view := viewapi.View{Since: a.cfg.Graph.Since(), Position: q.results[0].Position, Inexact: a.cfg.Graph.InexactSince()}
 	if oldest != nil && oldest.Before(view.Position) {
 		view.Position = *oldest
 	}
@@ -121,17 +113,17 @@ func (a *API) serve(h http.Header, r *http.Request, e *endpoint) ([]byte, error)
 		return nil, err
 	}
 	var members []uint64
-	for i := range req.results {
-		members = append(members, req.results[i].UIDs...)
+	for i := range q.results {
+		members = append(members, q.results[i].UIDs...)
 	}
-	if req.names, err = a.Names(ctx, members); err != nil {
+	if q.names, err = a.Names(ctx, members); err != nil {
 		return nil, err
 	}
-	return json.Marshal(e.answer(req))
+	return json.Marshal(e.answer(&q))
 }
 
 // await waits until the graph, and links if they are asked for, have come to a position.
-func (a *API) await(ctx context.Context, q *query) error {
+func (a *API) await(ctx context.Context, q *request) error {
 	return a.Await(ctx, &q.at, func(ctx context.Context, at references.Position) error {
 		err := a.cfg.Graph.Wait(ctx, at)
 		if err == nil && q.ofLinks() {
@@ -155,7 +147,7 @@ func (a *API) ask(ctx context.Context, r *request, e *endpoint) error {
 }
 
 // supported returns an error that names a set that the server does not have.
-func (a *API) supported(q *query) (err error) {
+func (a *API) supported(q *request) (err error) {
 	for _, s := range q.sets {
 		if from := sourceOf(s.Name); from.read != nil {
 			if a.cfg.Links == nil {

@@ -236,7 +236,7 @@ func TestInexact(t *testing.T) {
 // TestDefaultLimits: a request that names no limit gets the documented one.
 func TestDefaultLimits(t *testing.T) {
 	for query, want := range map[string]struct {
-		parse func(*params) query
+		parse func(*params) request
 		limit int
 	}{
 		"expr=follows:" + account(1): {parsePage, 100}, "expr=follows:" + account(2): {parseSample, 100}, "did=did:a": {parseMutuals, 100}, "did=did:b": {parseNotFollowing, 100},

@@ -16,22 +16,25 @@ const (
 	maxShownOfOne = 100
 )
 
-// query is what a request asks for.
-type query struct {
+// request is what a client asks for, and what answers it.
+type request struct {
 	exprs    []*graph.Expr // complete once their sets are resolved
 	sets     []setexpr.Set // of all exprs, in order
 	subjects []string      // of follows-following, one for each of exprs
 	limits   graph.Limits
 	at       viewapi.At
+
+	results []graph.Result
+	names   []string // of the members of all results
 }
 
 // ofLinks says whether there are sets of links.
-func (q *query) ofLinks() bool {
+func (q *request) ofLinks() bool {
 	return slices.ContainsFunc(q.sets, func(s setexpr.Set) bool { return sourceOf(s.Name).read != nil })
 }
 
 // leaf adds a set.
-func (q *query) leaf(name setexpr.Name, did string) *graph.Expr {
+func (q *request) leaf(name setexpr.Name, did string) *graph.Expr {
 	s := setexpr.NewSet(name, did)
 	q.sets = append(q.sets, s)
 	return s.Leaf
@@ -65,7 +68,7 @@ func (p *params) dids(name string, least, most int) []string {
 	return dids
 }
 
-func (p *params) page(q *query) {
+func (p *params) page(q *request) {
 	q.limits.Limit = p.Number("limit", viewapi.DefaultLimit, 1, viewapi.MaxLimit)
 	if s := p.Optional("cursor"); s != "" {
 		var ok bool
@@ -75,29 +78,29 @@ func (p *params) page(q *query) {
 	}
 }
 
-func parseExpr(p *params) query {
+func parseExpr(p *params) request {
 	e, sets, err := setexpr.Parse(p.Required("expr"))
 	if err != nil {
 		p.Fail("expr: %v", err)
 	}
-	return query{exprs: []*graph.Expr{e}, sets: sets}
+	return request{exprs: []*graph.Expr{e}, sets: sets}
 }
 
-func parsePage(p *params) query {
+func parsePage(p *params) request {
 	q := parseExpr(p)
 	p.page(&q)
 	return q
 }
 
-func parseSample(p *params) query {
+func parseSample(p *params) request {
 	q := parseExpr(p)
 	q.limits.Limit = p.Number("limit", viewapi.DefaultLimit, 1, viewapi.MaxLimit)
 	return q
 }
 
-func parseFollowsFollowing(p *params) query {
+func parseFollowsFollowing(p *params) request {
 	viewer := p.did("viewer")
-	q := query{subjects: p.dids("subject", 1, maxSubjects)}
+	q := request{subjects: p.dids("subject", 1, maxSubjects)}
 	q.limits.Limit = p.Number("limit", shownOfEach, 1, maxShownOfOne)
 	for _, subject := range q.subjects {
 		q.exprs = append(q.exprs, graph.Join(graph.And, q.leaf(setexpr.Follows, viewer), q.leaf(setexpr.Followers, subject)))
@@ -105,32 +108,32 @@ func parseFollowsFollowing(p *params) query {
 	return q
 }
 
-func parseMutuals(p *params) query {
+func parseMutuals(p *params) request {
 	return parseBoth(p, setexpr.Follows, graph.And, setexpr.Followers)
 }
 
-func parseNotFollowing(p *params) query {
+func parseNotFollowing(p *params) request {
 	return parseBoth(p, setexpr.Followers, graph.AndNot, setexpr.Follows)
 }
 
 // parseBoth joins two sets of a DID.
-func parseBoth(p *params, left setexpr.Name, op graph.Op, right setexpr.Name) (q query) {
+func parseBoth(p *params, left setexpr.Name, op graph.Op, right setexpr.Name) (q request) {
 	did := p.did("did")
 	q.exprs = []*graph.Expr{graph.Join(op, q.leaf(left, did), q.leaf(right, did))}
 	p.page(&q)
 	return q
 }
 
-func parseDoesFollow(p *params) (q query) {
+func parseDoesFollow(p *params) (q request) {
 	q.exprs = []*graph.Expr{q.leaf(setexpr.Follows, p.did("actor")), q.leaf(setexpr.Followers, p.did("subject"))}
 	return q
 }
 
-func parseCommonFollows(p *params) query { return parseCommon(p, setexpr.Follows) }
+func parseCommonFollows(p *params) request { return parseCommon(p, setexpr.Follows) }
 
-func parseCommonFollowers(p *params) query { return parseCommon(p, setexpr.Followers) }
+func parseCommonFollowers(p *params) request { return parseCommon(p, setexpr.Followers) }
 
-func parseCommon(p *params, name setexpr.Name) (q query) {
+func parseCommon(p *params, name setexpr.Name) (q request) {
 	var common *graph.Expr
 	for _, did := range p.dids("did", 2, setexpr.MaxSets) {
 		if leaf := q.leaf(name, did); common == nil {
