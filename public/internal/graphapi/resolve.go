@@ -13,16 +13,6 @@ import (
 	"millrace/replay/references"
 )
 
-// reached returns how far the graph is; nil: it is being built.
-func (a *API) reached() *references.Position {
-	g, err := a.cfg.Graph.Graph()
-	if err != nil {
-		return nil
-	}
-	at := g.Position()
-	return &at
-}
-
 // setSource is where the sets of a name come from: read takes them from links, or, if it is nil,
 // the graph has them.
 type setSource struct {
@@ -57,7 +47,11 @@ func (a *API) resolve(ctx context.Context, r *request) (oldest *references.Posit
 			names = append(names, authority(s.Argument))
 		}
 	}
-	before := a.reached()
+	var before *references.Position // nil: the graph is being built
+	if g, err := a.cfg.Graph.Graph(); err == nil {
+		at := g.Position()
+		before = &at
+	}
 	uids := make([]uint64, len(names))
 	if err := a.cfg.UIDs.LookupStrings(ctx, names, uids); err != nil {
 		if invalid, ok := errors.AsType[*intern.InvalidError](err); ok {
