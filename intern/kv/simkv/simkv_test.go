@@ -3,10 +3,6 @@ package simkv
 import (
 	"context"
 	"errors"
-	"fmt"
-	"maps"
-	"math/rand/v2"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,34 +22,6 @@ func TestStoreWithLatency(t *testing.T) {
 	})
 }
 
-// TestTable compares a table with a sorted slice.
-func TestTable(t *testing.T) {
-	seed := rand.Uint64()
-	rng := rand.New(rand.NewPCG(seed, 1))
-	table, plain := newTable(), make(map[string]bool)
-	for range 3000 {
-		key := fmt.Sprintf("%04d", rng.IntN(5000))
-		table.row(key).versions = []version{{1, []byte("v")}}
-		plain[key] = true
-	}
-	sorted := slices.Sorted(maps.Keys(plain))
-	for range 200 {
-		key := fmt.Sprintf("%04d", rng.IntN(5100))
-		at, _ := slices.BinarySearch(sorted, key)
-		var after, before []string
-		for r := range table.from(key) {
-			after = append(after, r.key)
-		}
-		for r := range table.before(key) {
-			before = append(before, r.key)
-		}
-		slices.Reverse(before)
-		if !slices.Equal(after, sorted[at:]) || !slices.Equal(before, sorted[:at]) {
-			t.Fatalf("seed %d: from and before %s give %d and %d keys, want %d and %d", seed, key, len(after), len(before), len(sorted)-at, at)
-		}
-	}
-}
-
 // set sets key in one attempt.
 func set(s *Store, key string) error {
 	ctx := context.Background()
@@ -71,8 +39,8 @@ func has(t *testing.T, s *Store, key string) bool {
 	t.Helper()
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	r, ok := s.table.index[key]
-	return ok && r.value(s.last) != nil
+	_, r, _ := s.rows.Get(key)
+	return r.value != nil
 }
 
 func TestFaults(t *testing.T) {
@@ -141,24 +109,8 @@ func TestLateCommitLoses(t *testing.T) {
 		}
 		before := s.Stats().Committed
 		s.Settle()
-		if r := s.table.index["k"]; len(r.versions) != 1 || before != 1 {
-			t.Errorf("%d versions, %d commits, want 1 and 1", len(r.versions), before)
+		if _, r, _ := s.rows.Get("k"); r.at != 1 || before != 1 {
+			t.Errorf("it has version %d after %d commits, want 1 and 1", r.at, before)
 		}
 	})
-}
-
-// TestVersionsArePruned writes one key often while an old reader keeps its view.
-func TestVersionsArePruned(t *testing.T) {
-	s := New(Config{})
-	for range 100 {
-		if err := set(s, "k"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if n := len(s.table.index["k"].versions); n > maxVersions+1 {
-		t.Errorf("%d versions are kept", n)
-	}
-	if len(s.active) != 0 {
-		t.Errorf("%d read versions are held by nobody", len(s.active))
-	}
 }

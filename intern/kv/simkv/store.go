@@ -3,8 +3,11 @@ package simkv
 import (
 	"context"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/RaduBerinde/btreemap"
 
 	"millrace/intern/kv"
 )
@@ -41,13 +44,21 @@ type Store struct {
 	faults Faults
 	down   bool
 	crash  uint64 // counts crashes; a transaction of an earlier one is dead
-	table  *table
-	last   uint64         // version of the last commit
-	active map[uint64]int // read versions in use
+	rows   *btreemap.BTreeMap[string, row]
+	last   uint64 // version of the last commit
 	stats  Stats
 }
 
+// row is what a key has.
+type row struct {
+	value []byte // nil: cleared
+	at    uint64 // version of the commit that wrote it
+}
+
 var _ kv.Store = (*Store)(nil)
+
+// degree is of the B-tree of the rows. A small one copies little after a clone.
+const degree = 16
 
 // New returns an empty store.
 func New(cfg Config) *Store {
@@ -56,7 +67,7 @@ func New(cfg Config) *Store {
 	}
 	cfg.Limits.Shared = cfg.Limits.Shared || cfg.Shared
 	d := &dice{rng: rand.New(rand.NewPCG(cfg.Seed, 0x5eed))}
-	return &Store{cfg: cfg, dice: d, table: newTable(), active: make(map[uint64]int)}
+	return &Store{cfg: cfg, dice: d, rows: btreemap.New[string, row](degree, strings.Compare)}
 }
 
 // Limits implements kv.Store.
@@ -105,8 +116,7 @@ func (s *Store) Begin(ctx context.Context) (kv.Txn, error) {
 	if s.down || s.dice.roll(s.faults.Unavailable) {
 		return nil, kv.ErrUnavailable
 	}
-	s.active[s.last]++
-	return &txn{store: s, at: s.last, crash: s.crash, begun: time.Now()}, nil
+	return &txn{store: s, rows: s.rows.Clone(), at: s.last, crash: s.crash, begun: time.Now()}, nil
 }
 
 // pause takes the latency of a call and sometimes more.
@@ -123,42 +133,16 @@ func (s *Store) pause(ctx context.Context, latency time.Duration) error {
 	return context.Cause(ctx)
 }
 
-// release forgets a reader at version at.
-func (s *Store) release(at uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.active[at]--; s.active[at] == 0 {
-		delete(s.active, at)
-	}
-}
-
-// oldestLocked returns the oldest version that a reader may still read.
-func (s *Store) oldestLocked() uint64 {
-	oldest := s.last
-	for at := range s.active {
-		oldest = min(oldest, at)
-	}
-	return oldest
-}
-
-// maxVersions is how many versions of a row are kept before those that no transaction can read are
-// pruned.
-const maxVersions = 8
-
 // applyLocked checks for conflicts and applies the writes.
 func (s *Store) applyLocked(at uint64, reads []string, writes []write) bool {
 	for _, key := range reads {
-		if r, ok := s.table.index[key]; ok && r.written() > at {
+		if _, r, ok := s.rows.Get(key); ok && r.at > at {
 			return false
 		}
 	}
 	s.last++
 	for _, w := range writes {
-		r := s.table.row(w.key)
-		r.versions = append(r.versions, version{s.last, w.value})
-		if len(r.versions) > maxVersions {
-			r.prune(s.oldestLocked())
-		}
+		s.rows.ReplaceOrInsert(w.key, row{w.value, s.last})
 	}
 	return true
 }

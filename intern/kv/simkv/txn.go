@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/RaduBerinde/btreemap"
+
 	"millrace/intern/kv"
 )
 
@@ -16,15 +18,15 @@ type write struct {
 
 type txn struct {
 	store  *Store
-	at     uint64 // version read
+	rows   *btreemap.BTreeMap[string, row] // as they were at Begin
+	at     uint64                          // version of the last commit in rows
 	crash  uint64
 	begun  time.Time
 	reads  []string
 	writes []write
 	size   int
 	err    error
-	done   bool // committed
-	closed bool
+	done   bool // committed or closed
 }
 
 // read begins a read: it takes its time and fails if the store does.
@@ -54,19 +56,12 @@ func (t *txn) Get(ctx context.Context, keys, values [][]byte) error {
 	if err := t.read(ctx); err != nil {
 		return err
 	}
-	s := t.store
-	s.mu.RLock()
-	defer s.mu.RUnlock()
 	for i, key := range keys {
 		t.size += len(key)
-		values[i] = nil
-		r, ok := s.table.index[string(key)]
-		if ok {
-			values[i] = r.value(t.at)
-			t.reads = append(t.reads, r.key)
-		} else {
-			t.reads = append(t.reads, string(key))
-		}
+		k := string(key)
+		_, r, _ := t.rows.Get(k)
+		values[i] = r.value
+		t.reads = append(t.reads, k)
 	}
 	return nil
 }
@@ -76,64 +71,46 @@ func (t *txn) Last(ctx context.Context, ranges []kv.Range, fn func(i int, p kv.P
 	if err := t.read(ctx); err != nil {
 		return err
 	}
-	s := t.store
-	s.mu.RLock()
-	defer s.mu.RUnlock()
 	for i, r := range ranges {
-		begin := string(r.Begin)
-		for row := range s.table.before(string(r.End)) {
-			if row.key < begin {
-				break
+		for key, row := range t.rows.Descend(btreemap.LT(string(r.End)), btreemap.GE(string(r.Begin))) {
+			if row.value == nil {
+				continue
 			}
-			if value := row.value(t.at); value != nil {
-				p := kv.Pair{Key: []byte(row.key), Value: bytes.Clone(value)}
-				if err := fn(i, p); err != nil {
-					return err
-				}
-				clear(p.Key) // as it is valid during the call only
-				clear(p.Value)
-				break
+			p := kv.Pair{Key: []byte(key), Value: bytes.Clone(row.value)}
+			if err := fn(i, p); err != nil {
+				return err
 			}
+			clear(p.Key) // as it is valid during the call only
+			clear(p.Value)
+			break
 		}
 	}
 	return nil
 }
 
-// Scan implements kv.Txn. fn is called without a lock held, so it may use the store.
+// scanBatch is how many keys a scan reads at once.
+const scanBatch = 256
+
+// Scan implements kv.Txn.
 func (t *txn) Scan(ctx context.Context, r kv.Range, fn func(kv.Pair) (bool, error)) error {
-	next, end := string(r.Begin), string(r.End)
-	for {
-		if err := t.read(ctx); err != nil {
+	if err := t.read(ctx); err != nil {
+		return err
+	}
+	n := 0
+	for key, row := range t.rows.Ascend(btreemap.GE(string(r.Begin)), btreemap.LT(string(r.End))) {
+		if row.value == nil {
+			continue
+		}
+		if more, err := fn(kv.Pair{Key: []byte(key), Value: row.value}); err != nil || !more {
 			return err
 		}
-		pairs := t.some(next, end)
-		for _, p := range pairs {
-			if more, err := fn(p); err != nil || !more {
+		if n++; n%scanBatch == 0 {
+			if err := t.read(ctx); err != nil {
 				return err
 			}
-			next = string(p.Key) + "\x00"
-		}
-		if len(pairs) == 0 {
-			return nil
 		}
 	}
-}
-
-// some returns the first few pairs of a range.
-func (t *txn) some(begin, end string) []kv.Pair {
-	s := t.store
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	var pairs []kv.Pair
-	for row := range s.table.from(begin) {
-		if row.key >= end || len(pairs) == maxLeaf {
-			break
-		}
-		if value := row.value(t.at); value != nil {
-			pairs = append(pairs, kv.Pair{Key: []byte(row.key), Value: value})
-		}
-	}
-	return pairs
+	return nil
 }
 
 // Set implements kv.Txn.
@@ -155,7 +132,7 @@ func (t *txn) write(key, value []byte) {
 
 // Commit implements kv.Txn.
 func (t *txn) Commit(ctx context.Context) error {
-	if t.done || t.closed {
+	if t.done {
 		return fmt.Errorf("transaction is over")
 	}
 	t.done = true
@@ -224,11 +201,9 @@ func (t *txn) faultLocked() error {
 func (t *txn) lateLocked() {
 	s := t.store
 	at, reads, writes := t.at, t.reads, t.writes
-	s.active[at]++
 	s.late.Add(1)
 	time.AfterFunc(s.dice.upTo(s.faults.LateBy), func() {
 		defer s.late.Done()
-		defer s.release(at)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.applyLocked(at, reads, writes)
@@ -236,9 +211,4 @@ func (t *txn) lateLocked() {
 }
 
 // Close implements kv.Txn.
-func (t *txn) Close() {
-	if !t.closed {
-		t.closed = true
-		t.store.release(t.at)
-	}
-}
+func (t *txn) Close() { t.done = true }
