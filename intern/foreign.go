@@ -68,9 +68,10 @@ func (in shared) Cache(names []share.Name) {
 }
 
 func (in shared) LookUp(items []share.Item) share.Lookup {
-	l := &lookup{in: in.Interner, wanted: make([]wanted, len(items))}
-	for at, i := range items {
-		l.wanted[at].set(i.(*foreign).item)
+	l := &lookup{in: in.Interner}
+	for _, i := range items {
+		of := i.(*foreign).item
+		l.items, l.of = append(l.items, of.copied()), append(l.of, of)
 	}
 	return l
 }
@@ -108,7 +109,7 @@ func (i *foreign) Advance(dst []byte) (key []byte, done bool) {
 			return dst, false
 		}
 	}
-	e := entry{form: i.form, coll: i.collNum, auth: i.didUID, tid: i.tid, text: i.text}
+	e := i.entry()
 	key = in.codec.appendKey(dst, &e)
 	i.uriUID = in.uris.get(hashKey(key), key)
 	return key, i.uriUID != 0
@@ -142,19 +143,17 @@ func (c sharedCall) InternHere(items []share.Item) {
 	}
 }
 
-// set makes w want what is left to find out of an item. Its bytes are copies: the item may be done,
-// and its call begun anew, before the lookup is.
-func (w *wanted) set(i *item) {
-	*w = wanted{item: i, didUID: i.didUID, collNum: i.collNum, isURI: i.isURI}
+// copied returns an item of what is left to find out, with bytes of its own: i may be done, and its
+// call begun anew, before the lookup is.
+func (i *item) copied() item {
+	c := item{form: i.form, isURI: i.isURI, didUID: i.didUID, collNum: i.collNum, tid: i.tid, text: bytes.Clone(i.text)}
 	if i.didUID == 0 {
-		w.did = bytes.Clone(i.did)
+		c.did = bytes.Clone(i.did)
 	}
 	if i.collNum == 0 {
-		w.coll = bytes.Clone(i.coll)
+		c.coll = bytes.Clone(i.coll)
 	}
-	if i.isURI {
-		w.uri = entry{form: i.form, tid: i.tid, text: bytes.Clone(i.text)}
-	}
+	return c
 }
 
 // Run looks the strings up in one transaction, and puts what it finds into the caches.
@@ -167,28 +166,30 @@ func (l *lookup) Run(ctx context.Context) error {
 }
 
 func (l *lookup) Found(i int) bool {
-	w := &l.wanted[i]
-	return w.uriUID != 0 || !w.isURI && w.didUID != 0
+	found := &l.items[i]
+	return found.uriUID != 0 || !found.isURI && found.didUID != 0
 }
 
 func (l *lookup) Apply(i int) {
-	w := &l.wanted[i]
-	w.item.didUID, w.item.uriUID = max(w.item.didUID, w.didUID), max(w.item.uriUID, w.uriUID)
-	w.item.collNum = max(w.item.collNum, w.collNum)
+	found, of := &l.items[i], l.of[i]
+	of.didUID, of.uriUID = max(of.didUID, found.didUID), max(of.uriUID, found.uriUID)
+	of.collNum = max(of.collNum, found.collNum)
 }
 
 // cache puts what was found into the caches.
 func (l *lookup) cache() {
-	for i := range l.wanted {
-		w := &l.wanted[i]
-		if w.did != nil && w.didUID != 0 {
-			l.in.dids.put(hashKey(w.did), w.did, w.didUID)
+	for j := range l.items {
+		i := &l.items[j]
+		if i.did != nil && i.didUID != 0 {
+			l.in.dids.put(hashKey(i.did), i.did, i.didUID)
 		}
-		if w.coll != nil && w.collNum != 0 {
-			l.in.collections.put(string(w.coll), w.collNum)
+		if i.coll != nil && i.collNum != 0 {
+			l.in.collections.put(string(i.coll), i.collNum)
 		}
-		if w.uriUID != 0 {
-			l.in.uris.put(hashKey(w.key), w.key, w.uriUID)
+		if i.uriUID != 0 {
+			e := i.entry()
+			key := l.in.codec.appendKey(nil, &e)
+			l.in.uris.put(hashKey(key), key, i.uriUID)
 		}
 	}
 }

@@ -140,7 +140,7 @@ func TestDamagedLookups(t *testing.T) {
 		if _, _, err := in.Lookup(ctx, uri); errors.Is(err, errBroken) != forward {
 			t.Errorf("key %x: look up the URI: %v", key, err)
 		}
-		if _, _, err := in.LookupUID(ctx, uid); errors.Is(err, errBroken) == forward {
+		if err := in.LookupUIDs(ctx, []uint64{uid}, make([]string, 1)); errors.Is(err, errBroken) == forward {
 			t.Errorf("key %x: look up the UID: %v", key, err)
 		}
 		l := shared{in}.LookUp(in.newForeign(itemsOf(t, in, uri)))

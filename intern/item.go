@@ -35,6 +35,11 @@ type item struct {
 // done says whether nothing is left to find out.
 func (i *item) done() bool { return (i.did == nil || i.didUID != 0) && (!i.isURI || i.uriUID != 0) }
 
+// entry returns what is stored of the URI, once its DID and its collection are known.
+func (i *item) entry() entry {
+	return entry{form: i.form, coll: i.collNum, auth: i.didUID, tid: i.tid, text: i.text}
+}
+
 func hashKey(key []byte) uint64 { return xxhash.Sum64(key) }
 
 // call is one batch on its way through the workers. Its items and buffer belong to the workers from

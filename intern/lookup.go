@@ -22,19 +22,12 @@ func (in *Interner) Lookup(ctx context.Context, s string) (uid uint64, ok bool, 
 	return uids[0], uids[0] != 0, err
 }
 
-// LookupUID returns the DID or AT URI that uid stands for. ok is false if it stands for none.
-func (in *Interner) LookupUID(ctx context.Context, uid uint64) (s string, ok bool, err error) {
-	strings := make([]string, 1)
-	err = in.LookupUIDs(ctx, []uint64{uid}, strings)
-	return strings[0], strings[0] != "", err
-}
-
 // LookupStrings sets uids[i] to the UID of strings[i], 0 if it has none. At most MaxLookup.
 func (in *Interner) LookupStrings(ctx context.Context, strings []string, uids []uint64) error {
 	if len(strings) > MaxLookup {
 		return fmt.Errorf("%d strings to look up at once, more than %d", len(strings), MaxLookup)
 	}
-	var names []name // those that are not cached
+	var items []item // of those that are not cached
 	var at []int     // their places
 	var key []byte
 	for i, s := range strings {
@@ -48,53 +41,39 @@ func (in *Interner) LookupStrings(ctx context.Context, strings []string, uids []
 				continue
 			}
 		}
-		names, at = append(names, n), append(at, i)
+		items, at = append(items, n.item()), append(at, i)
 	}
-	for len(names) > 0 {
-		l := &lookup{in: in, wanted: make([]wanted, min(len(names), lookupStep))}
-		for j := range l.wanted {
-			l.wanted[j].setName(&names[j])
-		}
+	for len(items) > 0 {
+		l := &lookup{in: in, items: items[:min(len(items), lookupStep)]}
 		if err := in.retry(ctx, l.read); err != nil {
 			return fmt.Errorf("look up strings: %w", err)
 		}
-		for j := range l.wanted {
-			w := &l.wanted[j]
-			if uids[at[j]] = w.uriUID; !w.isURI && w.didUID != 0 {
-				uids[at[j]] = w.didUID
-				in.dids.put(hashKey(w.did), w.did, w.didUID)
+		for j := range l.items {
+			i := &l.items[j]
+			if uids[at[j]] = i.uriUID; !i.isURI && i.didUID != 0 {
+				uids[at[j]] = i.didUID
+				in.dids.put(hashKey(i.did), i.did, i.didUID)
 			}
 		}
-		names, at = names[len(l.wanted):], at[len(l.wanted):]
+		items, at = items[len(l.items):], at[len(l.items):]
 	}
 	return nil
 }
 
 // lookup looks names up in the store without giving them UIDs.
 type lookup struct {
-	in     *Interner
-	wanted []wanted
+	in    *Interner
+	items []item  // what it needs, and what it has found
+	of    []*item // those that another instance leads, of which items are copies
 }
 
-// wanted is what a lookup needs of a name, and what it has found.
-type wanted struct {
-	item    *item  // that another instance leads; nil: the name is of LookupStrings
-	did     []byte // forward key; nil: not needed
-	didUID  uint64
-	coll    []byte // nil: not needed
-	collNum uint32
-	uri     entry
-	isURI   bool
-	uriUID  uint64
-	key     []byte // forward key of the URI, once it can be made
-}
-
-// setName makes w want the UID of a name.
-func (w *wanted) setName(n *name) {
-	*w = wanted{coll: n.coll, isURI: !n.form.isDID(), uri: entry{form: n.form, tid: n.tid, text: n.text}}
+// item returns the item of a name of which nothing is known. It aliases the name.
+func (n *name) item() item {
+	i := item{form: n.form, isURI: !n.form.isDID(), coll: n.coll, text: n.text, tid: n.tid}
 	if n.form != formHandle {
-		w.did = appendDIDKey(nil, n.did)
+		i.did = appendDIDKey(nil, n.did)
 	}
+	return i
 }
 
 // read looks the names up. It may be called again after an error.
@@ -109,13 +88,13 @@ func (l *lookup) read(ctx context.Context, txn kv.Txn) error {
 func (l *lookup) readNames(ctx context.Context, txn kv.Txn) (err error) {
 	var keys [][]byte
 	var at []int
-	for i := range l.wanted {
-		w := &l.wanted[i]
-		if w.did != nil {
-			keys, at = append(keys, w.did), append(at, i)
+	for j := range l.items {
+		i := &l.items[j]
+		if i.did != nil {
+			keys, at = append(keys, i.did), append(at, j)
 		}
-		if w.coll != nil {
-			keys, at = append(keys, appendCollNameKey(nil, w.coll)), append(at, i)
+		if i.coll != nil {
+			keys, at = append(keys, appendCollNameKey(nil, i.coll)), append(at, j)
 		}
 	}
 	values := make([][]byte, len(keys))
@@ -123,13 +102,13 @@ func (l *lookup) readNames(ctx context.Context, txn kv.Txn) (err error) {
 		return err
 	}
 	for j, value := range values {
-		w := &l.wanted[at[j]]
+		i := &l.items[at[j]]
 		switch {
 		case value == nil:
 		case keys[j][0] == tagCollName:
-			w.collNum, err = collectionNumber(value)
+			i.collNum, err = collectionNumber(value)
 		default:
-			w.didUID, err = l.in.codec.uidValue(value)
+			i.didUID, err = l.in.codec.uidValue(value)
 		}
 		if err != nil {
 			return err
@@ -142,14 +121,13 @@ func (l *lookup) readNames(ctx context.Context, txn kv.Txn) (err error) {
 func (l *lookup) readURIs(ctx context.Context, txn kv.Txn) (err error) {
 	var keys [][]byte
 	var at []int
-	for i := range l.wanted {
-		w := &l.wanted[i]
-		known := (w.did == nil || w.didUID != 0) && (w.coll == nil || w.collNum != 0)
-		w.uriUID = 0
-		if known && w.isURI {
-			w.uri.auth, w.uri.coll = w.didUID, w.collNum
-			w.key = l.in.codec.appendKey(w.key[:0], &w.uri)
-			keys, at = append(keys, w.key), append(at, i)
+	for j := range l.items {
+		i := &l.items[j]
+		known := (i.did == nil || i.didUID != 0) && (i.coll == nil || i.collNum != 0)
+		i.uriUID = 0
+		if known && i.isURI {
+			e := i.entry()
+			keys, at = append(keys, l.in.codec.appendKey(nil, &e)), append(at, j)
 		}
 	}
 	values := make([][]byte, len(keys))
@@ -157,7 +135,7 @@ func (l *lookup) readURIs(ctx context.Context, txn kv.Txn) (err error) {
 		return err
 	}
 	for j, value := range values {
-		if l.wanted[at[j]].uriUID, err = l.in.codec.uidOrZero(value); err != nil {
+		if l.items[at[j]].uriUID, err = l.in.codec.uidOrZero(value); err != nil {
 			return err
 		}
 	}

@@ -20,9 +20,9 @@ type transaction struct {
 	allocator allocator
 	items     []*item
 
-	dids  []didState
+	dids  []nameState
 	colls []collState
-	uris  []uriState
+	uris  []nameState
 	// key -> place in one of the lists; its strings are bytes of the items or of buffer
 	index map[string]int32
 
@@ -33,8 +33,9 @@ type transaction struct {
 	scratch      []byte
 }
 
-// didState is a DID not known when the transaction was collected.
-type didState struct {
+// nameState is a DID or AT URI not known when the transaction was collected.
+type nameState struct {
+	entry entry
 	key   []byte // forward
 	uid   uint64
 	fresh bool // given its UID by this attempt
@@ -45,14 +46,6 @@ type collState struct {
 	name   []byte
 	number uint32
 	fresh  bool
-}
-
-// uriState is an AT URI.
-type uriState struct {
-	entry entry
-	key   []byte // forward
-	uid   uint64
-	fresh bool
 }
 
 func newTransaction(in *Interner) transaction {
@@ -75,7 +68,7 @@ func (t *transaction) collect(items []*item) {
 			if uid := t.in.dids.get(i.hash, i.did); uid != 0 { // committed since the item was made
 				i.didUID = uid
 			} else if i.didAt, first = t.place(i.did, len(t.dids)); first {
-				t.dids = append(t.dids, didState{key: i.did})
+				t.dids = append(t.dids, nameState{entry: entry{form: form(i.did[0] - tagNames), text: i.did[1:]}, key: i.did})
 			}
 		}
 		if i.coll != nil && i.collNum == 0 {
@@ -111,15 +104,20 @@ func (t *transaction) run(ctx context.Context, txn kv.Txn) error {
 	if err := t.readNames(ctx, txn); err != nil {
 		return err
 	}
-	if err := t.giveDIDs(ctx, txn); err != nil {
-		return err
+	for i := range t.dids {
+		if err := t.give(ctx, txn, &t.dids[i]); err != nil {
+			return err
+		}
 	}
 	t.listURIs()
 	if err := t.readURIs(ctx, txn); err != nil {
 		return err
 	}
-	if err := t.giveURIs(ctx, txn); err != nil {
-		return err
+	// In the order of their keys, so names that are next to each other by key are so by UID.
+	for _, at := range t.read {
+		if err := t.give(ctx, txn, &t.uris[at]); err != nil {
+			return err
+		}
 	}
 	t.flushChunk(txn)
 	t.allocator.finish(txn)
@@ -136,7 +134,7 @@ func (t *transaction) get(ctx context.Context, txn kv.Txn) error {
 
 // readNames reads the counter of the sequence, the DIDs and the collections, and numbers new
 // collections.
-func (t *transaction) readNames(ctx context.Context, txn kv.Txn) (err error) {
+func (t *transaction) readNames(ctx context.Context, txn kv.Txn) error {
 	t.keys = append(t.keys[:0], t.allocator.counterKey())
 	for i := range t.dids {
 		t.keys = append(t.keys, t.dids[i].key)
@@ -156,9 +154,7 @@ func (t *transaction) readNames(ctx context.Context, txn kv.Txn) (err error) {
 		return err
 	}
 	for i := range t.dids {
-		d := &t.dids[i]
-		d.fresh = false
-		if d.uid, err = t.in.codec.uidOrZero(t.values[1+i]); err != nil {
+		if err := t.dids[i].read(t.in.codec, t.values[1+i]); err != nil {
 			return err
 		}
 	}
@@ -197,35 +193,28 @@ func (t *transaction) numberCollections(txn kv.Txn, keys, values [][]byte) error
 	return nil
 }
 
-// giveDIDs gives a UID to each DID that has none.
-func (t *transaction) giveDIDs(ctx context.Context, txn kv.Txn) error {
-	for i := range t.dids {
-		d := &t.dids[i]
-		if d.uid != 0 {
-			continue
-		}
-		uid, err := t.give(ctx, txn, d.key, &entry{form: form(d.key[0] - tagNames), text: d.key[1:]})
-		if err != nil {
-			return err
-		}
-		d.uid, d.fresh = uid, true
-	}
-	return nil
+// read takes the value that the store has under the key.
+func (s *nameState) read(c codec, value []byte) (err error) {
+	s.uid, err = c.uidOrZero(value)
+	s.fresh = s.uid == 0
+	return err
 }
 
-// give takes a UID and writes both directions.
-func (t *transaction) give(ctx context.Context, txn kv.Txn, key []byte, e *entry) (uint64, error) {
-	uid, err := t.allocator.uid(ctx, txn)
-	if err != nil {
-		return 0, err
+// give gives a name a UID, if it has none, and writes both directions.
+func (t *transaction) give(ctx context.Context, txn kv.Txn, s *nameState) (err error) {
+	if !s.fresh {
+		return nil
 	}
-	t.scratch = t.in.codec.appendUID(t.scratch[:0], uid)
-	txn.Set(key, t.scratch)
-	if !t.chunk.takes(uid) {
+	if s.uid, err = t.allocator.uid(ctx, txn); err != nil {
+		return err
+	}
+	t.scratch = t.in.codec.appendUID(t.scratch[:0], s.uid)
+	txn.Set(s.key, t.scratch)
+	if !t.chunk.takes(s.uid) {
 		t.flushChunk(txn)
 	}
-	t.chunk.add(t.in.codec, uid, e)
-	return uid, nil
+	t.chunk.add(t.in.codec, s.uid, &s.entry)
+	return nil
 }
 
 func (t *transaction) flushChunk(txn kv.Txn) {
@@ -248,7 +237,7 @@ func (t *transaction) listURIs() {
 		if !i.isURI || i.uriUID != 0 {
 			continue
 		}
-		e, fresh := entry{form: i.form, coll: i.collNum, auth: i.didUID, tid: i.tid, text: i.text}, false
+		e, fresh := i.entry(), false
 		if i.didAt >= 0 {
 			e.auth, fresh = t.dids[i.didAt].uid, t.dids[i.didAt].fresh
 		}
@@ -260,14 +249,14 @@ func (t *transaction) listURIs() {
 		key := t.keep(at)
 		var first bool
 		if i.uriAt, first = t.place(key, len(t.uris)); first {
-			t.uris = append(t.uris, uriState{entry: e, key: key, fresh: fresh})
+			t.uris = append(t.uris, nameState{entry: e, key: key, fresh: fresh})
 			t.read = append(t.read, i.uriAt)
 		}
 	}
 	slices.SortFunc(t.read, func(a, b int32) int { return bytes.Compare(t.uris[a].key, t.uris[b].key) })
 }
 
-func (t *transaction) readURIs(ctx context.Context, txn kv.Txn) (err error) {
+func (t *transaction) readURIs(ctx context.Context, txn kv.Txn) error {
 	t.keys = t.keys[:0]
 	for _, at := range t.read {
 		if u := &t.uris[at]; !u.fresh {
@@ -286,24 +275,10 @@ func (t *transaction) readURIs(ctx context.Context, txn kv.Txn) (err error) {
 		if u.fresh {
 			continue
 		}
-		if u.uid, err = t.in.codec.uidOrZero(t.values[next]); err != nil {
+		if err := u.read(t.in.codec, t.values[next]); err != nil {
 			return err
 		}
-		u.fresh = u.uid == 0
 		next++
-	}
-	return nil
-}
-
-// giveURIs gives a UID to each URI that has none, in the order of their keys. So names that are
-// next to each other by key are next to each other by UID.
-func (t *transaction) giveURIs(ctx context.Context, txn kv.Txn) (err error) {
-	for _, at := range t.read {
-		if u := &t.uris[at]; u.fresh {
-			if u.uid, err = t.give(ctx, txn, u.key, &u.entry); err != nil {
-				return err
-			}
-		}
 	}
 	return nil
 }

@@ -86,9 +86,9 @@ func (l *referenceLog) Seal(in replay.Input) (*replay.Block, error) {
 }
 
 func (l *referenceLog) check(s string, uid uint64) {
-	stored, ok, err := l.reader.LookupUID(context.Background(), uid)
-	if err != nil || !ok || stored != s {
-		l.t.Errorf("%s has UID %d, which the store has for %q: %t, %v", s, uid, stored, ok, err)
+	stored := make([]string, 1)
+	if err := l.reader.LookupUIDs(context.Background(), []uint64{uid}, stored); err != nil || stored[0] != s {
+		l.t.Errorf("%s has UID %d, which the store has for %q: %v", s, uid, stored[0], err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
