@@ -22,15 +22,6 @@ type metrics struct {
 	share                    *share.Metrics
 }
 
-// Labels of retries: why a transaction was begun anew.
-const (
-	retryConflict    = "conflict"
-	retryUnknown     = "unknown_outcome"
-	retryTooOld      = "too_old"
-	retryTooLarge    = "too_large"
-	retryUnavailable = "unavailable"
-)
-
 // newMetrics registers with r, or nowhere if r is nil.
 func newMetrics(r prometheus.Registerer, waiting *registry) (*metrics, error) {
 	own := prometheus.NewRegistry() // so that all register, or none

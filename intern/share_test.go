@@ -85,7 +85,7 @@ func followStream(in *Interner, batches, size, inFlight int, done func(n int, st
 
 // retriesOf sums all reasons for which an Interner began transactions anew.
 func retriesOf(in *Interner) (n float64) {
-	for _, reason := range []string{retryConflict, retryUnknown, retryTooOld, retryTooLarge, retryUnavailable} {
+	for _, reason := range []string{"conflict", "unknown_outcome", "too_old", "too_large", "unavailable"} {
 		n += testutil.ToFloat64(in.metrics.retries.WithLabelValues(reason))
 	}
 	return n

@@ -2,7 +2,6 @@ package intern
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 )
 
@@ -14,21 +13,14 @@ const (
 	maxRKey   = 512
 )
 
-// errInvalid means: a string that is neither a valid DID nor a valid AT URI. It comes as an
-// *InvalidError.
-var errInvalid = errors.New("neither a DID nor an AT URI")
-
-// InvalidError says which string of a batch is invalid, and why.
+// InvalidError says which string of a batch is neither a valid DID nor a valid AT URI, and why.
 type InvalidError struct {
 	Index  int // in the batch; 0 for a single string
 	Reason string
 }
 
 // Error returns the reason.
-func (e *InvalidError) Error() string { return fmt.Sprintf("%v: %s", errInvalid, e.Reason) }
-
-// Is makes errors.Is(err, errInvalid) true.
-func (e *InvalidError) Is(target error) bool { return target == errInvalid }
+func (e *InvalidError) Error() string { return "neither a DID nor an AT URI: " + e.Reason }
 
 // The check functions return "" for a valid string, else the reason. They accept what the atproto
 // specifications' regular expressions accept (https://atproto.com/specs: did, handle, nsid,

@@ -164,16 +164,16 @@ func (w *worker) abandoned() (cause error) {
 }
 
 func (w *worker) countRetry(err error) {
-	reason := retryUnavailable
+	reason := "unavailable"
 	switch {
 	case errors.Is(err, kv.ErrConflict):
-		reason = retryConflict
+		reason = "conflict"
 	case errors.Is(err, kv.ErrUnknownOutcome):
-		reason = retryUnknown
+		reason = "unknown_outcome"
 	case errors.Is(err, kv.ErrTooOld):
-		reason = retryTooOld
+		reason = "too_old"
 	case errors.Is(err, kv.ErrTooLarge):
-		reason = retryTooLarge
+		reason = "too_large"
 	}
 	w.in.metrics.retries.WithLabelValues(reason).Inc()
 }
