@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"millrace/consume/relaysim/testwait"
 )
 
 // TestIdle: frames that arrive while Idle waits are handled together before it is called again.
@@ -159,5 +161,21 @@ func TestLook(t *testing.T) {
 	far.Close()
 	if n, err := gone.Read(p); err == nil {
 		t.Errorf("a connection that has ended gave %q", p[:n])
+	}
+}
+
+// awaitBytes waits until n bytes are in the socket, to be read.
+func awaitBytes(t *testing.T, raw syscall.RawConn, n int) {
+	t.Helper()
+	p, have := make([]byte, n), 0
+	var err error
+	testwait.Becomes(patience, func() bool {
+		err = raw.Control(func(fd uintptr) {
+			have, _, _ = syscall.Recvfrom(int(fd), p, syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		})
+		return have >= n || err != nil
+	})
+	if have < n {
+		t.Errorf("%d of %d bytes came: %v", have, n, err)
 	}
 }

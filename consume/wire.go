@@ -2,6 +2,7 @@ package consume
 
 import (
 	"errors"
+	"io"
 	"net"
 	"os"
 	"sync/atomic"
@@ -24,7 +25,7 @@ type wire struct {
 // setIdle has idle called before a read that would wait, if the connection can be looked into.
 func (w *wire) setIdle(idle func() bool) {
 	c, ok := w.Conn.(syscall.Conn)
-	if !ok || idle == nil || !canLook {
+	if !ok || idle == nil {
 		return
 	}
 	if raw, err := c.SyscallConn(); err == nil {
@@ -74,6 +75,24 @@ func (w *wire) look(p []byte) (n int, err error) {
 		return 0, errNothing
 	}
 	return 0, rawErr
+}
+
+// lookInto reads from a socket that does not block.
+func lookInto(fd uintptr, p []byte) (int, error) {
+	for {
+		n, err := syscall.Read(int(fd), p)
+		switch {
+		case err == syscall.EINTR: //nolint:errorlint // it comes from the system as it is
+			continue
+		case err == syscall.EAGAIN: //nolint:errorlint // likewise
+			return 0, errNothing
+		case err != nil:
+			return 0, os.NewSyscallError("read", err)
+		case n == 0 && len(p) > 0:
+			return 0, io.EOF
+		}
+		return n, nil
+	}
 }
 
 // cut ends the present read and all later ones. The connection can still be written. The first
