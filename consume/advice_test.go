@@ -109,8 +109,9 @@ func TestAdvice(t *testing.T) {
 			if tc.name == "no answer" {
 				timeout = time.Second
 			}
-			cfg := Config{Dial: (&net.Dialer{Resolver: noDNS}).DialContext, HandshakeTimeout: timeout, PingInterval: time.Minute, SilenceTimeout: time.Minute}
-			c, err := open(context.Background(), &cfg, u.String())
+			ctx, cancel := context.WithTimeout(t.Context(), timeout)
+			defer cancel()
+			c, err := open(ctx, &Config{hooks: testHooks{dial: (&net.Dialer{Resolver: noDNS}).DialContext}}, u.String())
 			if err == nil {
 				c.close(false)
 				t.Fatal("there is a connection")

@@ -75,13 +75,13 @@ func TestBackoffInRun(t *testing.T) {
 		})
 		var dials []time.Time
 		began := time.Now()
-		cfg := Config{URL: "ws://relay.test", Cursor: 10, Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		cfg := Config{URL: "ws://relay.test", Cursor: 10, hooks: testHooks{dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			dials = append(dials, time.Now())
 			if time.Since(began) < time.Hour {
 				return nil, errors.New("no route")
 			}
 			return l.Dial(ctx, network, addr)
-		}}
+		}}}
 		c := startWith(t, nil, cfg, newSink())
 		testwait.Elapse(2 * time.Hour)
 		c.stop()

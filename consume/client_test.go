@@ -418,7 +418,7 @@ func TestHandleErrorEndsRun(t *testing.T) {
 			p.wait()
 		})
 		failed := errors.New("disk is full")
-		c, err := New(Config{Dial: l.Dial, Cursor: 10, Handle: func(_ context.Context, f Frame) error {
+		c, err := New(Config{hooks: testHooks{dial: l.Dial}, Cursor: 10, Handle: func(_ context.Context, f Frame) error {
 			if f.Seq == 13 {
 				return failed
 			}
@@ -457,7 +457,7 @@ func TestHandleStops(t *testing.T) {
 				p.wait()
 			})
 			ctx, stop := context.WithCancelCause(t.Context())
-			c, err := New(Config{Dial: l.Dial, Cursor: 10, URL: "ws://relay.test", Handle: func(context.Context, Frame) error {
+			c, err := New(Config{hooks: testHooks{dial: l.Dial}, Cursor: 10, URL: "ws://relay.test", Handle: func(context.Context, Frame) error {
 				stop(why)
 				return fmt.Errorf("handle: %w", tc.err)
 			}})
@@ -509,15 +509,9 @@ func TestConfig(t *testing.T) {
 		{"consume: field Previous: ", Config{URL: "a.test", Handle: ok, Cursor: 10, Epoch: 1, Previous: &EpochEnd{0, 5}}},
 		{"consume: field Previous: ", Config{URL: "a.test", Handle: ok, Epoch: 1, Previous: &EpochEnd{1, 5}}},
 		{"consume: field EpochPatience: ", Config{URL: "a.test", Handle: ok, EpochPatience: -1}},
-		{"consume: field PingInterval: ", Config{URL: "a.test", Handle: ok, PingInterval: -1}},
-		{"consume: field SilenceTimeout: ", Config{URL: "a.test", Handle: ok, PingInterval: time.Minute, SilenceTimeout: time.Minute}},
-		{"consume: field SilenceTimeout: ", Config{URL: "a.test", Handle: ok, PingInterval: time.Hour, SilenceTimeout: time.Minute}},
-		{"consume: field HandshakeTimeout: ", Config{URL: "a.test", Handle: ok, HandshakeTimeout: -1}},
 		{"", Config{URL: "a.test", Handle: ok, Cursor: 10, Start: ptr[int64](10)}},
 		{"", Config{URL: "a.test", Handle: ok, Epoch: 2, Previous: &EpochEnd{1, 5}}},
-		{"", Config{URL: "a.test", Handle: ok, PingInterval: time.Hour, EpochPatience: time.Minute}},
-		{"", Config{URL: "a.test", Handle: ok, PingInterval: time.Minute, SilenceTimeout: time.Minute + 1}},
-		{"", Config{URL: "a.test", Handle: ok, PingInterval: 1, SilenceTimeout: 2, HandshakeTimeout: 1, EpochPatience: 1}},
+		{"", Config{URL: "a.test", Handle: ok, EpochPatience: 1}},
 	} {
 		switch _, err := New(tc.cfg); {
 		case tc.want == "" && err != nil:
@@ -530,7 +524,7 @@ func TestConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.cfg.PingInterval != 15*time.Second || c.cfg.SilenceTimeout != 45*time.Second || c.cfg.HandshakeTimeout != 20*time.Second || c.cfg.UserAgent != "millrace" {
+	if c.cfg.UserAgent != "millrace" {
 		t.Errorf("the defaults differ from Config's comments: %+v", c.cfg)
 	}
 	if c.cfg.EpochPatience != 5*time.Minute || maxMessageBytes != 5<<20 || errorFrameWait != 10*time.Second || backoffCap != 30*time.Second {

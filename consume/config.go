@@ -50,19 +50,19 @@ type Config struct {
 	// that are no syscall.Conn it is called at the end only.
 	Idle func() (again bool)
 
-	PingInterval time.Duration // 0: 15 s
-	// how long a relay may answer no ping; above PingInterval; 0: three of it
-	SilenceTimeout   time.Duration
-	HandshakeTimeout time.Duration // for TCP, TLS and upgrade together; 0: 20 s
-	UserAgent        string        // "": "millrace"
-	TLS              *tls.Config   // nil: the default
-
-	// Dial makes the connections below TLS. nil: a net.Dialer.
-	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	UserAgent string // "": "millrace"
 
 	Logger *slog.Logger // nil: nothing is logged
 	// nil: the metrics are not registered. One Client per Registerer.
 	Registerer prometheus.Registerer
+
+	hooks testHooks
+}
+
+// testHooks changes what only tests may change. The zero value changes nothing.
+type testHooks struct {
+	dial func(ctx context.Context, network, addr string) (net.Conn, error) // below TLS
+	tls  *tls.Config
 }
 
 // EpochEnd is the last frame of an epoch.
@@ -74,12 +74,9 @@ type EpochEnd struct {
 // withDefaults returns c with its zeros filled.
 func (c Config) withDefaults() Config {
 	c.EpochPatience = cmp.Or(c.EpochPatience, 5*time.Minute)
-	c.PingInterval = cmp.Or(c.PingInterval, 15*time.Second)
-	c.SilenceTimeout = cmp.Or(c.SilenceTimeout, 3*c.PingInterval)
-	c.HandshakeTimeout = cmp.Or(c.HandshakeTimeout, 20*time.Second)
 	c.UserAgent = cmp.Or(c.UserAgent, "millrace")
-	if c.Dial == nil {
-		c.Dial = (&net.Dialer{}).DialContext
+	if c.hooks.dial == nil {
+		c.hooks.dial = (&net.Dialer{}).DialContext
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -104,12 +101,6 @@ func (c Config) validate() error {
 		return fmt.Errorf("consume: field Previous: epoch %d is not below Epoch %d", c.Previous.Epoch, c.Epoch)
 	case c.EpochPatience < 0:
 		return fmt.Errorf("consume: field EpochPatience: %v is negative", c.EpochPatience)
-	case c.PingInterval < 0:
-		return fmt.Errorf("consume: field PingInterval: %v is negative", c.PingInterval)
-	case c.SilenceTimeout <= c.PingInterval:
-		return fmt.Errorf("consume: field SilenceTimeout: %v is not above PingInterval %v", c.SilenceTimeout, c.PingInterval)
-	case c.HandshakeTimeout < 0:
-		return fmt.Errorf("consume: field HandshakeTimeout: %v is negative", c.HandshakeTimeout)
 	}
 	return nil
 }

@@ -16,10 +16,13 @@ import (
 )
 
 const (
-	readBufferBytes = 64 << 10
-	writeTimeout    = 10 * time.Second       // of a ping or pong
-	closeTimeout    = time.Second            // of the close frame
-	lingerTimeout   = 250 * time.Millisecond // for the relay's answer to it
+	readBufferBytes  = 64 << 10
+	handshakeTimeout = 20 * time.Second // for TCP, TLS and upgrade together
+	pingInterval     = 15 * time.Second
+	silenceTimeout   = 3 * pingInterval       // how long a relay may answer no ping
+	writeTimeout     = 10 * time.Second       // of a ping or pong
+	closeTimeout     = time.Second            // of the close frame
+	lingerTimeout    = 250 * time.Millisecond // for the relay's answer to it
 )
 
 // errTooLong ends a connection on which skipping a message took too long.
@@ -54,13 +57,13 @@ type conn struct {
 
 // open dials url and starts the keeper. ctx bounds the connection's life, not only the handshake.
 func open(ctx context.Context, cfg *Config, url string) (*conn, error) {
-	hctx, cancel := context.WithTimeout(ctx, cfg.HandshakeTimeout)
+	hctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
 	var w *wire
 	stop := func() bool { return true }
 	ws, resp, err := (&websocket.Dialer{
 		NetDialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			nc, err := cfg.Dial(ctx, network, addr)
+			nc, err := cfg.hooks.dial(ctx, network, addr)
 			if err != nil {
 				return nil, err
 			}
@@ -69,7 +72,7 @@ func open(ctx context.Context, cfg *Config, url string) (*conn, error) {
 			return w, nil
 		},
 		Proxy:           http.ProxyFromEnvironment,
-		TLSClientConfig: cfg.TLS,
+		TLSClientConfig: cfg.hooks.tls,
 		ReadBufferSize:  readBufferBytes,
 		WriteBufferSize: 1 << 10,
 	}).DialContext(hctx, url, http.Header{"User-Agent": {cfg.UserAgent}}) //nolint:bodyclose // needs none
@@ -92,12 +95,12 @@ func open(ctx context.Context, cfg *Config, url string) (*conn, error) {
 	}
 	c.recheck.Stop()
 	c.failed.Stop()
-	w.timeout = cfg.SilenceTimeout
+	w.timeout = silenceTimeout
 	w.setIdle(cfg.Idle)
 	ws.SetPingHandler(c.answer)
 	ws.SetPongHandler(func(string) error { return nil })       // that it was read is enough
 	ws.SetCloseHandler(func(int, string) error { return nil }) // close answers it
-	c.keeper.Go(func() { c.keep(ctx, cfg.PingInterval) })
+	c.keeper.Go(func() { c.keep(ctx) })
 	return c, nil
 }
 
@@ -132,8 +135,8 @@ func (c *conn) answer(data string) error {
 // keep writes pings and pongs until it is stopped. It cuts the connection if it cannot, if ctx is
 // done or if one of the timers fires. It pings only while a read waits: otherwise there is traffic,
 // or no read that could get the pong.
-func (c *conn) keep(ctx context.Context, every time.Duration) {
-	tick := time.NewTicker(every)
+func (c *conn) keep(ctx context.Context) {
+	tick := time.NewTicker(pingInterval)
 	defer tick.Stop()
 	for {
 		var err error

@@ -50,13 +50,13 @@ func TestDeadRelay(t *testing.T) {
 		n := 0
 		c := func() *running {
 			s := newSink()
-			return startWith(t, nil, Config{URL: "ws://relay.test", Cursor: 10, Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			return startWith(t, nil, Config{URL: "ws://relay.test", Cursor: 10, hooks: testHooks{dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 				nc, err := l.Dial(ctx, network, addr)
 				if n++; n == 1 && err == nil {
 					nc = &muted{Conn: nc}
 				}
 				return nc, err
-			}}, s)
+			}}}, s)
 		}()
 		began := time.Now()
 		c.until(t, 2)
@@ -188,7 +188,7 @@ func TestPings(t *testing.T) {
 			p.commits(12, 12)
 			p.wait()
 		})
-		c := start(t, l, Config{Cursor: 10, PingInterval: time.Hour})
+		c := start(t, l, Config{Cursor: 10})
 		wantFrames(t, c, 2, "0/11 0/12")
 		c.stop()
 		r.wg.Wait()

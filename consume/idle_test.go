@@ -42,13 +42,13 @@ func TestIdle(t *testing.T) {
 	calls, since := 0, 0 // of Idle; frames since it was called
 	var socket syscall.RawConn
 	c, err := New(Config{URL: srv.URL,
-		Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		hooks: testHooks{dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 			if err == nil {
 				socket, err = conn.(*net.TCPConn).SyscallConn()
 			}
 			return conn, err
-		},
+		}},
 		Handle: func(_ context.Context, f Frame) error {
 			seqs = append(seqs, f.Seq)
 			since++

@@ -17,7 +17,7 @@ const (
 	causeRefused     cause = "refused"           // an HTTP answer other than the upgrade
 	causeClosed      cause = "closed"            // the relay sent a close frame
 	causeLost        cause = "lost"              // the connection broke
-	causeSilent      cause = "silent"            // nothing came for SilenceTimeout, no pong either
+	causeSilent      cause = "silent"            // nothing came for silenceTimeout, no pong either
 	causePing        cause = "write_failed"      // a ping or pong could not be written
 	causeProtocol    cause = "protocol"          // not websocket frames as they ought to be
 	causeTooLong     cause = "too_large_timeout" // skipping a message took too long

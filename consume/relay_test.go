@@ -256,7 +256,7 @@ func startWith(t testing.TB, l *pipenet.Listener, cfg Config, s *sink) *running 
 	reg := prometheus.NewPedanticRegistry()
 	cfg.Handle, cfg.Registerer = s.handle, reg
 	if l != nil {
-		cfg.URL, cfg.Dial = "ws://relay.test", l.Dial
+		cfg.URL, cfg.hooks.dial = "ws://relay.test", l.Dial
 	}
 	c, err := New(cfg)
 	if err != nil {

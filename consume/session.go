@@ -119,7 +119,7 @@ func (s *session) next(ctx context.Context) ending {
 		s.m.drops[reasonText].Inc()
 	}
 	if tooLarge || kind != websocket.BinaryMessage {
-		if err := s.buf.discard(r, s.cfg.SilenceTimeout); err != nil {
+		if err := s.buf.discard(r, silenceTimeout); err != nil {
 			return broken(err)
 		}
 	}

@@ -156,7 +156,7 @@ func TestTLS(t *testing.T) {
 	pool := x509.NewCertPool()
 	pool.AddCert(srv.Certificate())
 	s := newSink()
-	c := startWith(t, nil, Config{URL: srv.URL, Cursor: 10, UserAgent: "millrace/test", TLS: &tls.Config{RootCAs: pool}}, s)
+	c := startWith(t, nil, Config{URL: srv.URL, Cursor: 10, UserAgent: "millrace/test", hooks: testHooks{tls: &tls.Config{RootCAs: pool}}}, s)
 	if got := show(c.until(t, 2)); got != "0/11 0/12" {
 		t.Errorf("frames %s", got)
 	}
