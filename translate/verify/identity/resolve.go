@@ -30,7 +30,6 @@ const userAgent = "millrace"
 
 var (
 	errNoSigningKey = errors.New("the account has no signing key of a known type")
-	errTooLong      = errors.New("the answer is too long")
 	errRedirect     = errors.New("redirect refused")
 )
 
@@ -164,7 +163,7 @@ func (l *limiter) RoundTrip(req *http.Request) (*http.Response, error) {
 		resp.Body.Close()
 		return nil, &serverError{err: fmt.Errorf("status %d", s), retryAfter: retryAfterOf(resp.Header)}
 	}
-	resp.Body = &limitedBody{resp.Body, maxDocumentBytes}
+	resp.Body = timedBody{http.MaxBytesReader(nil, resp.Body, maxDocumentBytes)}
 	return resp, nil
 }
 
@@ -177,21 +176,12 @@ func retryAfterOf(h http.Header) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// limitedBody is a body that fails after so many bytes.
-type limitedBody struct {
-	io.ReadCloser
-	left int
-}
+// timedBody is a body of which a time-out is the server's failure.
+type timedBody struct{ io.ReadCloser }
 
 // Read implements io.Reader.
-func (b *limitedBody) Read(p []byte) (int, error) {
-	if b.left < 0 {
-		return 0, errTooLong
-	}
-	n, err := b.ReadCloser.Read(p[:min(len(p), b.left+1)])
-	if b.left -= n; b.left < 0 {
-		return n, errTooLong
-	}
+func (b timedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
 	var timeout net.Error
 	if errors.As(err, &timeout) && timeout.Timeout() {
 		err = &serverError{err: err}
