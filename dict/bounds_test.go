@@ -155,7 +155,7 @@ func TestTryTrainer(t *testing.T) {
 // kept for it. The dictionary has the ID and at most the bytes that were asked for.
 func TestTrainSteps(t *testing.T) {
 	events := madeEvents(minTrainEvents, 20)
-	fit, check := splitByAuthor(events, checkPercent, "settings")
+	fit, check := SplitByAuthor(events, checkPercent, "settings")
 	var steps []TrainStep
 	d, err := Train(t.Context(), TrainConfig{Events: events, MaxBytes: MinTrainBytes, ID: 77, Progress: func(s TrainStep) { steps = append(steps, s) }})
 	if err != nil {
@@ -199,7 +199,7 @@ func TestTrainSteps(t *testing.T) {
 		t.Errorf("the dictionary is not what %s makes of all events", best.Setting)
 	}
 	for percent, want := range map[int]int{0: 0, 100: len(events)} {
-		if train, held := SplitByAuthor(events, percent); len(held) != want || len(train) != len(events)-want {
+		if train, held := SplitByAuthor(events, percent, ""); len(held) != want || len(train) != len(events)-want {
 			t.Errorf("%d %%: %d and %d", percent, len(train), len(held))
 		}
 	}

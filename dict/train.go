@@ -71,7 +71,7 @@ func Train(ctx context.Context, cfg TrainConfig) (*Dictionary, error) {
 	if sum > maxSampleBytes {
 		return nil, fmt.Errorf("%d bytes of events are more than %d: take fewer", sum, maxSampleBytes)
 	}
-	fit, check := splitByAuthor(cfg.Events, checkPercent, "settings")
+	fit, check := SplitByAuthor(cfg.Events, checkPercent, "settings")
 	if len(cfg.Events) < minTrainEvents || len(check) == 0 || len(fit) == 0 {
 		return nil, fmt.Errorf("%w: %d, split by author into %d to train with and %d to check with; at least %d by several authors are needed",
 			errTooFewEvents, len(cfg.Events), len(fit), len(check), minTrainEvents)
@@ -152,13 +152,9 @@ func WithID(raw []byte, id uint32) (*Dictionary, error) {
 
 // SplitByAuthor splits events into those by some authors and those by heldOutPercent of them. So
 // what is learnt from the first can be tried on the second. Which side an author is on depends on
-// the DID alone. The slices share the events' memory.
-func SplitByAuthor(events [][]byte, heldOutPercent int) (train, heldOut [][]byte) {
-	return splitByAuthor(events, heldOutPercent, "")
-}
-
-// splitByAuthor is SplitByAuthor; splits with different salts are independent of each other.
-func splitByAuthor(events [][]byte, heldOutPercent int, salt string) (train, heldOut [][]byte) {
+// the DID and the salt alone: splits with different salts are independent of each other. The slices
+// share the events' memory.
+func SplitByAuthor(events [][]byte, heldOutPercent int, salt string) (train, heldOut [][]byte) {
 	for _, e := range events {
 		h := fnv.New64a()
 		h.Write([]byte(salt))

@@ -62,7 +62,7 @@ func TestTrain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer plain.Close()
-	_, held := SplitByAuthor(events, 25)
+	_, held := SplitByAuthor(events, 25, "")
 	with, without := Measure(e, held, 0), Measure(plain, held, 0)
 	if with.Ratio() > 0.8*without.Ratio() || with.Ratio() == 0 {
 		t.Errorf("ratio %.3f, %.3f without dictionary", with.Ratio(), without.Ratio())
@@ -71,7 +71,7 @@ func TestTrain(t *testing.T) {
 
 // TestPickTrainer: the setting that is reported to compress best is the one taken.
 func TestPickTrainer(t *testing.T) {
-	fit, check := SplitByAuthor(madeEvents(600, 60), 25)
+	fit, check := SplitByAuthor(madeEvents(600, 60), 25, "")
 	var steps []TrainStep
 	got, err := pickTrainer(t.Context(), TrainConfig{MaxBytes: 4 << 10, Progress: func(s TrainStep) { steps = append(steps, s) }}, fit, check)
 	if err != nil {
@@ -172,7 +172,7 @@ func TestWithID(t *testing.T) {
 
 func TestSplitByAuthor(t *testing.T) {
 	events := madeEvents(2000, 200)
-	train, held := SplitByAuthor(events, 25)
+	train, held := SplitByAuthor(events, 25, "")
 	if len(train)+len(held) != len(events) {
 		t.Fatalf("%d and %d events of %d", len(train), len(held), len(events))
 	}
@@ -189,7 +189,7 @@ func TestSplitByAuthor(t *testing.T) {
 		}
 	}
 	// Another salt splits either side again, in about the same proportion.
-	again, heldAgain := splitByAuthor(held, 50, "other")
+	again, heldAgain := SplitByAuthor(held, 50, "other")
 	if len(again) < len(held)/5 || len(heldAgain) < len(held)/5 {
 		t.Errorf("%d events are split again into %d and %d", len(held), len(again), len(heldAgain))
 	}

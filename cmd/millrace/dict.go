@@ -127,7 +127,7 @@ func (c *dictTrainConfig) run(ctx context.Context, files []string, stdout, stder
 	if err != nil {
 		return err
 	}
-	train, held := dict.SplitByAuthor(events, dictHeldOutPercent)
+	train, held := dict.SplitByAuthor(events, dictHeldOutPercent, "")
 	fmt.Fprintf(stderr, "%d events: %d to train with, %d by other authors to report on\n", len(events), len(train), len(held))
 	d, err := dict.Train(ctx, dict.TrainConfig{
 		Events: train, MaxBytes: int(c.size), ID: uint32(c.id),
