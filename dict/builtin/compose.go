@@ -14,15 +14,14 @@ import (
 // (actors' DIDs, CIDs, clock IDs of TIDs) is random here. Shapes, posts and the posts that are
 // referred to are real. Given the same corpus and seed it makes the same events.
 type composer struct {
-	src        *corpus
-	rng        *rand.Rand
-	start, end time.Time // events lie in between
+	src *corpus
+	rng *rand.Rand
 
 	posts, refs []int // indexes of those not used yet, shuffled
 }
 
-func newComposer(src *corpus, seed uint64, start, end time.Time) *composer {
-	return &composer{src: src, rng: rand.New(rand.NewPCG(seed, 0x6d696c6c72616365)), start: start, end: end}
+func newComposer(src *corpus, seed uint64) *composer {
+	return &composer{src: src, rng: rand.New(rand.NewPCG(seed, 0x6d696c6c72616365))}
 }
 
 // Shares of the kinds of events in the live stream, per thousand. Then, in per cent, how often an
@@ -53,7 +52,8 @@ func (c *composer) events(n int) [][]byte {
 }
 
 func (c *composer) event() []byte {
-	now := c.start.Add(time.Duration(c.rng.Int64N(int64(c.end.Sub(c.start)))))
+	const span = 365 * 24 * time.Hour
+	now := time.Date(2026, time.July, 1, 0, 0, 0, 0, time.UTC).Add(c.upTo(span))
 	x := c.rng.IntN(1000)
 	for _, kind := range []struct {
 		perMille int

@@ -12,9 +12,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
-	"time"
 
 	"millrace/dict"
 )
@@ -23,11 +21,8 @@ import (
 const (
 	vocabularyBytes = 4 << 10
 	trainEvents     = 20_000
-	heldOutEvents   = 5_000
+	trainSeed       = 1
 )
-
-// Seeds of the two compositions.
-const trainSeed, heldOutSeed = 1, 2
 
 func main() {
 	if err := run(os.Args[1:], os.Stdout); err != nil {
@@ -64,11 +59,10 @@ func run(args []string, stdout io.Writer) error {
 	return nil
 }
 
-// material is what the corpus gives: both sides of the split by author, and events of each.
+// material is what the corpus gives: both sides of the split by author, and events of one.
 type material struct {
-	train, held             *corpus
-	trainEvents, heldEvents [][]byte
-	realEvents              [][]byte // those that production Jetstream served
+	train, held *corpus
+	trainEvents [][]byte
 }
 
 func compose(dir string) (*material, error) {
@@ -76,18 +70,7 @@ func compose(dir string) (*material, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load corpus: %w", err)
 	}
-	raw, err := os.ReadFile(filepath.Join(dir, "expected.jsonl"))
-	if err != nil {
-		return nil, fmt.Errorf("load corpus: %w", err)
-	}
-	from := time.Date(2026, time.July, 1, 0, 0, 0, 0, time.UTC)
-	to := from.AddDate(1, 0, 0)
-	return &material{
-		train: train, held: held,
-		trainEvents: newComposer(train, trainSeed, from, to).events(trainEvents),
-		heldEvents:  newComposer(held, heldOutSeed, from, to).events(heldOutEvents),
-		realEvents:  bytes.Split(bytes.TrimSpace(raw), []byte{'\n'}),
-	}, nil
+	return &material{train: train, held: held, trainEvents: newComposer(train, trainSeed).events(trainEvents)}, nil
 }
 
 // dictionary makes the dictionary: vocabulary, templates, and tables that suit the composed events.
