@@ -339,21 +339,13 @@ func (in *Interner) handOver(t task) bool {
 
 // retry runs fn in a transaction until it commits, fails for good, or ctx or the Interner ends.
 func (in *Interner) retry(ctx context.Context, fn func(context.Context, kv.Txn) error) error {
-	for attempts := 1; ; attempts++ {
+	return kv.Retry(ctx, func() error {
 		err := in.attempt(ctx, in.cfg.Timeout, fn)
-		if err == nil || !kv.Retryable(err) {
-			return err
-		}
-		if ctx.Err() != nil {
-			return errors.Join(context.Cause(ctx), err)
-		}
-		if in.ctx.Err() != nil {
+		if kv.Retryable(err) && ctx.Err() == nil && in.ctx.Err() != nil {
 			return errClosed
 		}
-		if ended := kv.Sleep(ctx, kv.Pause(attempts, err)); ended != nil {
-			return errors.Join(ended, err)
-		}
-	}
+		return err
+	})
 }
 
 // attempt runs fn in one transaction, which may take limit.

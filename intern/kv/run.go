@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Back-off of Run: the pause before the next attempt starts at minPause, doubles, is at most
+// Back-off of Retry: the pause before the next attempt starts at minPause, doubles, is at most
 // maxPause, and is drawn evenly from its upper half. A conflict does not mean that the store is
 // overloaded, so its pause stays short.
 const (
@@ -61,16 +61,18 @@ func Once(ctx context.Context, s Store, fn func(Txn) error) error {
 // Run runs fn in transactions until one commits, fn fails for good, or the context ends. fn may be
 // called any number of times, also when an earlier call's writes were in fact applied.
 func Run(ctx context.Context, s Store, fn func(Txn) error) error {
+	return Retry(ctx, func() error { return Once(ctx, s, fn) })
+}
+
+// Retry calls attempt until it succeeds, fails for good, or the context ends.
+func Retry(ctx context.Context, attempt func() error) error {
 	for attempts := 1; ; attempts++ {
-		err := Once(ctx, s, fn)
-		if err == nil {
-			return nil
+		err := attempt()
+		if err == nil || !Retryable(err) {
+			return err
 		}
 		if ctx.Err() != nil {
 			return errors.Join(context.Cause(ctx), err)
-		}
-		if !Retryable(err) {
-			return err
 		}
 		if ended := Sleep(ctx, Pause(attempts, err)); ended != nil {
 			return errors.Join(ended, err)
