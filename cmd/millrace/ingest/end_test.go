@@ -13,31 +13,6 @@ import (
 	"millrace/translate"
 )
 
-// TestEndWithoutUIDs: without a UID store the ordering stage may hand a job to the sealers although
-// the pipeline must end by now.
-func TestEndWithoutUIDs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPipeline(t, Config{Log: &fakeLog{}, InFlightBytes: 8 << 20, Now: time.Now})
-		ctx, cancel := context.WithCancel(context.Background())
-		if err := p.Handle(ctx, consume.Frame{Epoch: 1, Seq: 1}); err != nil {
-			t.Fatal(err)
-		}
-		p.mu.Lock()
-		p.dispatchLocked()
-		p.mu.Unlock()
-		j := <-p.ordered
-		cancel()
-		ended := make(chan error, 1)
-		go func() { ended <- p.internAll(ctx) }()
-		synctest.Wait()
-		_ = p.forward(context.Background(), j) // panics if the sealers' channel is closed
-		close(p.interns)
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 type brokenResolver struct{ err error }
 
 func (r brokenResolver) Resolve(context.Context, *translate.Batch) error { return r.err }

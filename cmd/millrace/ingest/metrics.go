@@ -21,7 +21,6 @@ type metrics struct {
 	panics      prometheus.Counter
 	blocked     prometheus.Counter
 	verified    [verify.NumReasons]prometheus.Counter
-	leftOut     prometheus.Counter
 	blockEvents prometheus.Histogram
 	age         prometheus.Histogram
 	groupBlocks prometheus.Histogram
@@ -69,7 +68,12 @@ func newMetrics(reg prometheus.Registerer, p *Pipeline) *metrics {
 			Buckets: prometheus.LinearBuckets(1, 1, maxGroup),
 		}),
 	}
-	m.addVerification(auto)
+	verified := auto.NewCounterVec(prometheus.CounterOpts{
+		Name: "millrace_verify_frames_total", Help: "Commits and syncs that were verified, by reason why they failed; valid: they did not.",
+	}, []string{"reason"})
+	for i := range m.verified {
+		m.verified[i] = verified.WithLabelValues(verify.Reason(i).String())
+	}
 	for i := range m.frames {
 		m.frames[i] = frames.WithLabelValues(translate.FrameKind(i).String())
 	}
@@ -89,31 +93,21 @@ func newMetrics(reg prometheus.Registerer, p *Pipeline) *metrics {
 		label := stage(s).String()
 		m.stages[s] = &stageMetrics{seconds: stages.WithLabelValues(label), wait: waits.WithLabelValues(label), waiting: waiting.WithLabelValues(label)}
 	}
-	m.addGauges(auto, p)
+	addGauges(auto, p)
 	return m
 }
 
-// addVerification adds what is counted of verified frames.
-func (m *metrics) addVerification(auto promauto.Factory) {
-	verified := auto.NewCounterVec(prometheus.CounterOpts{
-		Name: "millrace_verify_frames_total", Help: "Commits and syncs that were verified, by reason why they failed; valid: they did not.",
-	}, []string{"reason"})
-	for i := range m.verified {
-		m.verified[i] = verified.WithLabelValues(verify.Reason(i).String())
-	}
-	m.leftOut = auto.NewCounter(prometheus.CounterOpts{
-		Name: "millrace_verify_left_out_events_total", Help: "Events that --verify=drop left out.",
-	})
-}
-
 // addGauges adds what is read from the pipeline when it is asked for.
-func (m *metrics) addGauges(auto promauto.Factory, p *Pipeline) {
+func addGauges(auto promauto.Factory, p *Pipeline) {
 	auto.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "millrace_pipeline_blocks_in_flight", Help: "Blocks between the relay's socket and the disk, of " + strconv.Itoa(jobsInFlight) + " at most.",
 	}, func() float64 { return float64(p.inFlight()) })
 	auto.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "millrace_relay_lag_seconds", Help: "How old frames were when they came, by their own time: median of the newest blocks of the last minute.",
 	}, func() float64 { return p.RelayLag().Seconds() })
+	auto.NewCounterFunc(prometheus.CounterOpts{
+		Name: "millrace_verify_left_out_events_total", Help: "Events that --verify=drop left out.",
+	}, func() float64 { return float64(p.LeftOut()) })
 }
 
 // translated adds what one batch counted.

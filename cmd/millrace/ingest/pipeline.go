@@ -70,13 +70,12 @@ type Pipeline struct {
 	gate  gate     // closed while the disk is short
 	relay relayLag // how old frames are when they come
 
-	mu       sync.Mutex
-	filling  *job        // takes the next frames; nil: none
-	flush    *time.Timer // dispatches filling when it is as old as it may be
-	lowRate  bool        // little comes: Idle dispatches filling, flush need not
-	last     int         // bytes of the frames of the job that was dispatched last
-	began    []time.Time // when the first frames of jobs in flight came, oldest first
-	finished bool        // no more frames come
+	mu      sync.Mutex
+	filling *job        // takes the next frames; nil: none
+	flush   *time.Timer // dispatches filling when it is as old as it may be
+	lowRate bool        // little comes: Idle dispatches filling, flush need not
+	last    int         // bytes of the frames of the job that was dispatched last
+	began   []time.Time // when the first frames of jobs in flight came, oldest first
 
 	stamper *replay.Stamper // the ordering stage's own
 	leftOut atomic.Int64    // events whose frames failed verification
@@ -169,13 +168,22 @@ func (p *Pipeline) Handle(ctx context.Context, f consume.Frame) error {
 	return nil
 }
 
-// fillLocked makes filling a job without frames. It gives mu back while it waits.
+// fillLocked makes filling a job without frames, once there is a free one and a buffer for its
+// frames. It gives mu back while it waits.
 func (p *Pipeline) fillLocked(ctx context.Context, epoch uint32, gap *replay.Gap) error {
-	j, err := p.takeLocked(ctx)
+	p.mu.Unlock()
+	raw, err := take(ctx, p.raws, p.metrics.blocked)
+	var j *job
+	if err == nil {
+		if j, err = take(ctx, p.free, p.metrics.blocked); err != nil {
+			p.raws <- raw
+		}
+	}
+	p.mu.Lock()
 	if err != nil {
 		return err
 	}
-	j.epoch, j.gap, j.began = epoch, gap, time.Now()
+	j.raw, j.epoch, j.gap, j.began = raw, epoch, gap, time.Now()
 	p.filling = j
 	p.began = append(p.began, j.began)
 	return nil
@@ -213,23 +221,6 @@ func (p *Pipeline) Idle() (again bool) {
 	time.Sleep(wait + sleepOver)
 	p.mu.Lock()
 	return true
-}
-
-// takeLocked waits for a free job and a buffer for its frames. It gives mu back while it waits.
-func (p *Pipeline) takeLocked(ctx context.Context) (*job, error) {
-	p.mu.Unlock()
-	defer p.mu.Lock()
-	raw, err := take(ctx, p.raws, p.metrics.blocked)
-	if err != nil {
-		return nil, err
-	}
-	j, err := take(ctx, p.free, p.metrics.blocked)
-	if err != nil {
-		p.raws <- raw
-		return nil, err
-	}
-	j.raw = raw
-	return j, nil
 }
 
 // take receives from a channel and counts the time that it has to wait.
@@ -325,18 +316,13 @@ func (p *Pipeline) RelayLag() time.Duration { return p.relay.median(p.cfg.Now())
 // SetReading lets frames in, or keeps Handle waiting, and reports whether that changed anything.
 func (p *Pipeline) SetReading(on bool) (changed bool) { return p.gate.set(on) }
 
-// Finish says that no more frames come: what is in flight drains and Run returns. Safe twice.
+// Finish says that no more frames come: what is in flight drains and Run returns.
 func (p *Pipeline) Finish() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.finished {
-		return
-	}
-	p.finished = true
 	if p.filling != nil {
 		p.dispatchLocked()
 	}
-	p.flush.Stop()
 	close(p.work)
 	close(p.ordered)
 }
@@ -500,14 +486,13 @@ func (p *Pipeline) forward(ctx context.Context, j *job) error {
 	if err := p.room.Acquire(ctx, j.room); err != nil {
 		return context.Cause(ctx)
 	}
-	p.stamp(j)
+	if j.gap != nil {
+		j.gap.TimeUS = p.stamper.Next()
+	}
+	p.stamper.StampBatch(&j.batch)
 	p.commits <- j
 	if p.hydrates != nil {
 		p.hydrates <- j
-	}
-	if p.cfg.NewResolver == nil {
-		p.queue(p.seals, j, stageSeal)
-		return nil
 	}
 	p.queue(p.interns, j, stageIntern)
 	return nil
@@ -518,13 +503,12 @@ func (p *Pipeline) internAll(ctx context.Context) error {
 	if p.hydrates == nil {
 		defer close(p.seals)
 	}
-	if p.cfg.NewResolver == nil {
-		<-p.interns // order hands jobs to the sealers itself, and closes this when it is through
-		return nil
-	}
 	g, ctx := errgroup.WithContext(ctx)
 	for range internsInFlight {
-		r := p.cfg.NewResolver()
+		var r Resolver // nil: events get no UIDs
+		if p.cfg.NewResolver != nil {
+			r = p.cfg.NewResolver()
+		}
 		g.Go(func() error { return p.intern(ctx, r) })
 	}
 	return g.Wait()
@@ -541,7 +525,7 @@ func (p *Pipeline) intern(ctx context.Context, r Resolver) error {
 		if p.hydrates != nil {
 			j.changes.batch.Since = p.cfg.References.Hydrated()
 		}
-		if len(j.batch.Events) > 0 {
+		if r != nil && len(j.batch.Events) > 0 {
 			if err := r.Resolve(ctx, &j.batch); err != nil {
 				return fmt.Errorf("intern: %w", err)
 			}
@@ -555,12 +539,4 @@ func (p *Pipeline) intern(ctx context.Context, r Resolver) error {
 		p.metrics.stages[stageHydrate].queued(j)
 		j.interned <- struct{}{}
 	}
-}
-
-// stamp gives the gap, if there is one, and every event after it their time_us.
-func (p *Pipeline) stamp(j *job) {
-	if j.gap != nil {
-		j.gap.TimeUS = p.stamper.Next()
-	}
-	p.stamper.StampBatch(&j.batch)
 }

@@ -154,7 +154,6 @@ func runPipelineWith(t *testing.T, cfg Config, feed func(ctx context.Context, p 
 		return errors.Join(err, <-ended)
 	}
 	p.Finish()
-	p.Finish() // safe twice
 	err := <-ended
 	if err == nil && !p.room.TryAcquire(int64(p.frameBytes)) {
 		t.Error("jobs that are durable have kept room")

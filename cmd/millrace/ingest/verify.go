@@ -139,7 +139,6 @@ func (p *Pipeline) follow(j *job) error {
 		j.batch.Remove(func(e *translate.Event) bool {
 			return e.Unverified != uint8(verify.Valid) && e.Unverified != uint8(verify.NoKey)
 		})
-		p.metrics.leftOut.Add(float64(before - len(j.batch.Events)))
 		p.leftOut.Add(int64(before - len(j.batch.Events)))
 	}
 	j.checks = j.checks[:0]
