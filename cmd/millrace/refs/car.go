@@ -48,7 +48,6 @@ func (r *Reader) readCAR(ctx context.Context, in *bufio.Reader, sink Sink) error
 	if err := sink.Begin(held.did, held.rev); err != nil {
 		return err
 	}
-	r.Counts.Accounts++
 	var b translate.Batch
 	for i, k := range held.keys {
 		block, known := held.blocks[k.block]
@@ -79,7 +78,13 @@ func (r *Reader) deliver(b *translate.Batch, sink Sink) error {
 	r.Counts.Excess += b.Counts.ExcessReferences
 	r.Counts.Filtered += b.Counts.Filtered
 	for reason, n := range b.Counts.Drops {
-		r.drop(translate.Reason(reason).String(), n)
+		if n == 0 {
+			continue
+		}
+		if r.Counts.Dropped == nil {
+			r.Counts.Dropped = make(map[string]uint64)
+		}
+		r.Counts.Dropped[translate.Reason(reason).String()] += n
 	}
 	var rec Record
 	ref := 0
@@ -88,24 +93,12 @@ func (r *Reader) deliver(b *translate.Batch, sink Sink) error {
 		for ; ref < len(b.References) && int(b.References[ref].Event) == i; ref++ {
 			rec.References = append(rec.References, Reference{b.ReferencePath(ref), b.Subject(ref)})
 		}
-		r.Counts.Records++
-		r.Counts.References += uint64(len(rec.References))
 		if err := sink.Add(&rec); err != nil {
 			return err
 		}
 	}
 	b.Reset()
 	return nil
-}
-
-func (r *Reader) drop(reason string, n uint64) {
-	if n == 0 {
-		return
-	}
-	if r.Counts.Dropped == nil {
-		r.Counts.Dropped = make(map[string]uint64)
-	}
-	r.Counts.Dropped[reason] += n
 }
 
 // loadRepository reads a CAR file of at most maxBytes into memory and checks its structure.

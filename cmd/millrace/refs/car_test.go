@@ -185,8 +185,8 @@ func TestReadCAR(t *testing.T) {
 		if diff := cmp.Diff(want, g.lines); diff != "" {
 			t.Errorf("%s: -want +got\n%s", name, diff)
 		}
-		if g.rev>>10 == 0 || r.Counts.Records != 299 || r.Counts.References != 298 || r.Counts.Accounts != 1 {
-			t.Errorf("%s: rev %d, %+v", name, g.rev, r.Counts)
+		if g.rev>>10 == 0 {
+			t.Errorf("%s: rev %d", name, g.rev)
 		}
 		if diff := cmp.Diff(map[string]uint64{"missing_block": 1, "cid_mismatch": 1, "invalid_path": 1}, r.Counts.Dropped); diff != "" {
 			t.Errorf("%s: dropped -want +got\n%s", name, diff)

@@ -59,7 +59,20 @@ func (r *EdgeReader) Read(ctx context.Context, in io.Reader, do func(edges []gra
 					close(found)
 				}
 			}()
-			return r.resolve(ctx, blocks, found)
+			resolver := edgeResolver{uids: r.UIDs}
+			for b := range blocks {
+				edges, err := resolver.edges(ctx, b)
+				if err != nil {
+					return err
+				}
+				r.Lines.Add(uint64(len(edges)))
+				select {
+				case found <- edges:
+				case <-ctx.Done():
+					return context.Cause(ctx)
+				}
+			}
+			return nil
 		})
 	}
 	tasks.Go(func() error {
@@ -113,24 +126,6 @@ func readLines(ctx context.Context, in io.Reader, blocks chan<- lineBlock) error
 
 func lineTooLong(number int) error {
 	return fmt.Errorf("line %d: it is longer than %d bytes", number, maxEdgeLine)
-}
-
-// resolve makes edges of blocks.
-func (r *EdgeReader) resolve(ctx context.Context, blocks <-chan lineBlock, found chan<- []graph.Edge) error {
-	resolver := edgeResolver{uids: r.UIDs}
-	for b := range blocks {
-		edges, err := resolver.edges(ctx, b)
-		if err != nil {
-			return err
-		}
-		r.Lines.Add(uint64(len(edges)))
-		select {
-		case found <- edges:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	return nil
 }
 
 // edgeResolver makes edges of one block after the other. What is of a block is used again.

@@ -37,7 +37,7 @@ const exportLookup = 8000
 
 // Run writes a row for each reference of a record that is alive, in the order of accounts and
 // records. It returns how many.
-func (e *Export) Run(ctx context.Context, w RowWriter) (rows uint64, err error) {
+func (e *Export) Run(ctx context.Context, w *RowWriter) (rows uint64, err error) {
 	x := exporter{Export: e, ctx: ctx, w: w}
 	if e.Accounts == nil {
 		_, err = e.Store.Rows(ctx, x.add)
@@ -60,7 +60,7 @@ func (e *Export) Run(ctx context.Context, w RowWriter) (rows uint64, err error) 
 type exporter struct {
 	*Export
 	ctx   context.Context
-	w     RowWriter
+	w     *RowWriter
 	rows  uint64
 	refs  []exportedReference
 	uids  []uint64 // of records and subjects
@@ -126,38 +126,36 @@ func (x *exporter) flush() error {
 }
 
 // RowWriter writes rows; Flush comes last.
-type RowWriter interface {
-	Write(r *Row) error
-	Flush() error
+type RowWriter struct {
+	json *json.Encoder // nil: rows are CSV
+	csv  *csv.Writer
 }
 
 // NewRowWriter writes rows to w as "ndjson" or "csv".
-func NewRowWriter(w io.Writer, format string) RowWriter {
+func NewRowWriter(w io.Writer, format string) *RowWriter {
+	out := &RowWriter{csv: csv.NewWriter(w)}
 	if format == "csv" {
-		c := &csvWriter{csv.NewWriter(w)}
-		_ = c.w.Write(columns()) // it is buffered; Flush reports an error
-		return c
+		_ = out.csv.Write(columns()) // it is buffered; Flush reports an error
+		return out
 	}
-	j := &jsonWriter{json.NewEncoder(w)}
-	j.w.SetEscapeHTML(false)
-	return j
+	out.json = json.NewEncoder(w)
+	out.json.SetEscapeHTML(false)
+	return out
 }
 
-type jsonWriter struct{ w *json.Encoder }
-
-func (j *jsonWriter) Write(r *Row) error { return j.w.Encode(r) }
-func (j *jsonWriter) Flush() error       { return nil }
-
-type csvWriter struct{ w *csv.Writer }
-
-func (c *csvWriter) Write(r *Row) error {
+// Write writes a row.
+func (w *RowWriter) Write(r *Row) error {
+	if w.json != nil {
+		return w.json.Encode(r)
+	}
 	if strings.Contains(r.Path, "\r") {
 		return fmt.Errorf("the path %.100q has a carriage return, which readers of CSV do not keep: export as ndjson", r.Path)
 	}
-	return c.w.Write([]string{r.DID, r.Collection, r.Key, r.Path, r.Subject})
+	return w.csv.Write([]string{r.DID, r.Collection, r.Key, r.Path, r.Subject})
 }
 
-func (c *csvWriter) Flush() error {
-	c.w.Flush()
-	return c.w.Error()
+// Flush writes what is buffered.
+func (w *RowWriter) Flush() error {
+	w.csv.Flush()
+	return w.csv.Error()
 }

@@ -43,7 +43,8 @@ type Import struct {
 	grouped map[string]bool    // the DIDs of group
 	changes int                // of the group and the current account
 	resume  []resumePoint      // places in the log from which a group can be read
-	limits  importLimits
+	// maxGroupChanges and maxBatchChanges, which tests make smaller.
+	groupChanges, batchChanges int
 }
 
 // ImportConfig is what an import needs.
@@ -82,9 +83,6 @@ type importedAccount struct {
 	laid   []references.Change
 }
 
-// importLimits are maxGroupChanges and maxBatchChanges, which tests make smaller.
-type importLimits struct{ group, batch int }
-
 // Limits of what is gathered before the log is read for it.
 const (
 	maxGroupChanges  = 500_000
@@ -101,7 +99,7 @@ var errTooOld = errors.New("it is too old: the log does not reach back to it. Ge
 
 // NewImport begins an import.
 func NewImport(ctx context.Context, cfg ImportConfig) (*Import, error) {
-	i := &Import{ImportConfig: cfg, ctx: ctx, grouped: make(map[string]bool), limits: importLimits{maxGroupChanges, maxBatchChanges}}
+	i := &Import{ImportConfig: cfg, ctx: ctx, grouped: make(map[string]bool), groupChanges: maxGroupChanges, batchChanges: maxBatchChanges}
 	var err error
 	if i.since, err = i.firstStamp(); err != nil {
 		return nil, err
@@ -324,7 +322,7 @@ func (i *Import) end() error {
 	i.group = append(i.group, i.current)
 	i.grouped[i.current.did] = true
 	i.current = nil
-	if i.changes < i.limits.group && len(i.group) < maxGroupAccounts {
+	if i.changes < i.groupChanges && len(i.group) < maxGroupAccounts {
 		return nil
 	}
 	return i.importGroup()
@@ -371,7 +369,7 @@ func (i *Import) importGroup() error {
 			i.refuse(a.did, err)
 			continue
 		}
-		if len(changes)+len(own) > i.limits.batch {
+		if len(changes)+len(own) > i.batchChanges {
 			if err := flush(); err != nil {
 				return err
 			}

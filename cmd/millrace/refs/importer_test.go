@@ -239,7 +239,7 @@ func (w *importWorld) run(files [][]byte, asOf time.Time, batches int) (done Imp
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	imp.limits = importLimits{1 + w.rng.IntN(12), 1 + w.rng.IntN(8)}
+	imp.groupChanges, imp.batchChanges = 1+w.rng.IntN(12), 1+w.rng.IntN(8)
 	for _, f := range files {
 		var r Reader
 		if err := r.Read(ctx, bytes.NewReader(f), imp); err != nil {

@@ -37,11 +37,9 @@ const (
 	maxRowBytes        = 256 << 10
 )
 
-// Counts says what became of a file.
+// Counts says what was left out of files: references over translate's limits, records of
+// collections that are not kept, and records that translate drops, by its reasons.
 type Counts struct {
-	Accounts, Records, References uint64
-	// Left out: references over translate's limits, records of collections that are not kept, and
-	// records that translate drops, by its reasons.
 	Excess, Filtered uint64
 	Dropped          map[string]uint64
 }
@@ -74,9 +72,9 @@ func (r *Reader) Read(ctx context.Context, in io.Reader, sink Sink) error {
 	case len(start) == 0:
 		return fmt.Errorf("read: %w", err)
 	case start[0] == '{' || start[0] == '\n':
-		return r.readRows(ctx, newJSONRows(b), sink)
+		return r.readRows(ctx, jsonRows(b), sink)
 	case bytes.HasPrefix(bytes.TrimPrefix(start, []byte(`"`)), []byte("did")):
-		return r.readRows(ctx, newCSVRows(b), sink)
+		return r.readRows(ctx, newCSVRows(b).next, sink)
 	case isCAR(b):
 		return r.readCAR(ctx, b, sink)
 	}

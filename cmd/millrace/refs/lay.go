@@ -2,7 +2,6 @@ package refs
 
 import (
 	"cmp"
-	"errors"
 	"slices"
 
 	"millrace/replay"
@@ -15,10 +14,7 @@ func (i *Import) readLog() error {
 	for _, a := range i.group {
 		of[a.uid] = a
 	}
-	after, ok := i.Log.References()
-	if !ok {
-		return errors.New("the log has no references: start the server with --references=on first")
-	}
+	after, _ := i.Log.References() // NewImport has seen that there are some
 	if n := i.resumeBefore(); n > 0 {
 		after = i.resume[n-1].at
 	}

@@ -27,15 +27,13 @@ type Row struct {
 	Subject    string `json:"subject"`
 }
 
-// rows gives the rows of a file, io.EOF after the last.
-type rows interface {
-	next(r *Row) (line int, err error)
-}
+// rows gives the next row of a file, io.EOF after the last.
+type rows func(r *Row) (line int, err error)
 
 var errLongRow = fmt.Errorf("it is longer than %d bytes", maxRowBytes)
 
 // readRows reads rows. Those of an account must follow each other.
-func (r *Reader) readRows(ctx context.Context, in rows, sink Sink) error {
+func (r *Reader) readRows(ctx context.Context, next rows, sink Sink) error {
 	tr, err := translate.New(translate.Config{Collections: r.Collections})
 	if err != nil {
 		return err
@@ -45,7 +43,7 @@ func (r *Reader) readRows(ctx context.Context, in rows, sink Sink) error {
 	var w Row
 	rec := Record{References: make([]Reference, 1)}
 	for {
-		line, err := in.next(&w)
+		line, err := next(&w)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -69,7 +67,6 @@ func (r *Reader) readRows(ctx context.Context, in rows, sink Sink) error {
 				return err
 			}
 			last = w.DID
-			r.Counts.Accounts++
 		}
 		if !tr.Holds([]byte(w.Collection)) {
 			r.Counts.Filtered++
@@ -77,7 +74,6 @@ func (r *Reader) readRows(ctx context.Context, in rows, sink Sink) error {
 		}
 		rec.Collection, rec.Key = []byte(w.Collection), []byte(w.Key)
 		rec.References[0] = Reference{[]byte(w.Path), []byte(w.Subject)}
-		r.Counts.References++
 		if err := errors.Join(sink.Add(&rec), context.Cause(ctx)); err != nil {
 			return err
 		}
@@ -85,40 +81,33 @@ func (r *Reader) readRows(ctx context.Context, in rows, sink Sink) error {
 }
 
 // jsonRows reads a JSON object a line. Empty lines are passed over, as are unknown members.
-type jsonRows struct {
-	lines *bufio.Scanner
-	line  int
-}
-
-func newJSONRows(in io.Reader) rows {
-	s := bufio.NewScanner(in)
-	s.Buffer(nil, maxRowBytes)
-	return &jsonRows{lines: s}
-}
-
-func (j *jsonRows) next(r *Row) (int, error) {
-	for j.lines.Scan() {
-		j.line++
-		text := bytes.TrimSpace(j.lines.Bytes())
-		if len(text) == 0 {
-			continue
+func jsonRows(in io.Reader) rows {
+	lines, line := bufio.NewScanner(in), 0
+	lines.Buffer(nil, maxRowBytes)
+	return func(r *Row) (int, error) {
+		for lines.Scan() {
+			line++
+			text := bytes.TrimSpace(lines.Bytes())
+			if len(text) == 0 {
+				continue
+			}
+			if !utf8.Valid(text) {
+				return line, errors.New("it is not UTF-8")
+			}
+			*r = Row{}
+			if err := json.Unmarshal(text, r); err != nil {
+				return line, fmt.Errorf("it is not a JSON object with the members %v: %w", columns(), err)
+			}
+			return line, nil
 		}
-		if !utf8.Valid(text) {
-			return j.line, errors.New("it is not UTF-8")
+		switch err := lines.Err(); {
+		case errors.Is(err, bufio.ErrTooLong):
+			return line + 1, errLongRow
+		case err != nil:
+			return line + 1, err
 		}
-		*r = Row{}
-		if err := json.Unmarshal(text, r); err != nil {
-			return j.line, fmt.Errorf("it is not a JSON object with the members %v: %w", columns(), err)
-		}
-		return j.line, nil
+		return line, io.EOF
 	}
-	switch err := j.lines.Err(); {
-	case errors.Is(err, bufio.ErrTooLong):
-		return j.line + 1, errLongRow
-	case err != nil:
-		return j.line + 1, err
-	}
-	return j.line, io.EOF
 }
 
 // csvRows reads rows of CSV (RFC 4180), with or without a first line that names the columns.
@@ -129,7 +118,7 @@ type csvRows struct {
 	first bool
 }
 
-func newCSVRows(in io.Reader) rows {
+func newCSVRows(in io.Reader) *csvRows {
 	c := &csvRows{in: rowLimit{in: in}, first: true}
 	c.csv = csv.NewReader(&c.in)
 	c.csv.FieldsPerRecord = len(columns())

@@ -58,8 +58,8 @@ func TestReadRows(t *testing.T) {
 		if diff := cmp.Diff(want, g.lines); diff != "" {
 			t.Errorf("%s: -want +got\n%s", name, diff)
 		}
-		if r.Counts.Accounts != 2 || r.Counts.References != 40 || g.rev != 0 {
-			t.Errorf("%s: rev %d, %+v", name, g.rev, r.Counts)
+		if g.rev != 0 {
+			t.Errorf("%s: rev %d", name, g.rev)
 		}
 		if is, err := IsRepository(bytes.NewReader(file)); err != nil || is {
 			t.Errorf("%s: it is a repository: %v", name, err)
