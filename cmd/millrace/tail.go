@@ -84,7 +84,7 @@ func (t *tailer) run(ctx context.Context) error {
 	if err != nil {
 		return usageError{err}
 	}
-	if t.cfg.askServer {
+	if t.cfg.asksServer() {
 		newest, err := askNewest(ctx, c, t.stderr, cfg.NoReconnect, t.end.timeUS)
 		if err != nil {
 			return t.ended(ctx, err)
@@ -177,11 +177,7 @@ func (t *tailer) print(e *client.Event) {
 		t.line = append(e.AppendPlain(t.line[:0]), '\n')
 	}
 	t.progress.see(e.TimeUS, 1)
-	cursor := e.Cursor
-	if cursor == "" {
-		cursor = strconv.FormatInt(e.TimeUS, 10)
-	}
-	t.write(t.line, cursor)
+	t.write(t.line, cmp.Or(e.Cursor, strconv.FormatInt(e.TimeUS, 10)))
 }
 
 // write prints a line. The cursor is that after it.

@@ -86,9 +86,7 @@ type tailConfig struct {
 	pretty     bool
 	count      int64
 
-	// What --until says.
-	end       end
-	askServer bool // the end is what the server has when it is asked
+	end end // what --until says
 }
 
 func (c *tailConfig) register(fs *flag.FlagSet) {
@@ -195,11 +193,9 @@ const firstV2Time = 1e15
 
 // parseSpan reads where to start and where to end.
 func (c *tailConfig) parseSpan() (err error) {
-	if c.end, c.askServer, err = parseUntil(c.until, c.now); err != nil {
+	if c.end, err = parseUntil(c.until, c.now); err != nil {
 		return err
 	}
-	// Nothing on v2's wire says that all was sent, but heartbeats say up to where.
-	c.askServer = c.askServer || c.v2 && c.end.live
 	start := int64(math.MinInt64)
 	switch {
 	case c.since != "":
@@ -224,6 +220,10 @@ func (c *tailConfig) parseSpan() (err error) {
 	}
 	return nil
 }
+
+// asksServer says whether the end is what the server has when it is asked. Nothing on v2's wire
+// says that all was sent, but heartbeats say up to where.
+func (c *tailConfig) asksServer() bool { return c.until == "now" || c.v2 && c.end.live }
 
 // parseCursor reads --cursor.
 func parseCursor(s string) (replay.Cursor, error) {
@@ -258,9 +258,6 @@ func (c *tailConfig) clientConfig() (client.Config, error) {
 	return cfg, nil
 }
 
-// errMoment ends a complaint about a time.
-var errMoment = errors.New("is neither a time such as 2h, 2026-11-20, \"2026-11-20 21:30\" or 2026-11-20T21:30:00Z, nor Unix microseconds, which have 16 digits")
-
 // parseMoment reads a time, or how long ago it was, as Unix microseconds.
 func parseMoment(s string, now time.Time) (int64, error) {
 	if d, ok := parseAgo(s); ok {
@@ -277,5 +274,5 @@ func parseMoment(s string, now time.Time) (int64, error) {
 			return t.UnixMicro(), nil
 		}
 	}
-	return 0, fmt.Errorf("%q %w", s, errMoment)
+	return 0, fmt.Errorf("%q is neither a time such as 2h, 2026-11-20, \"2026-11-20 21:30\" or 2026-11-20T21:30:00Z, nor Unix microseconds, which have 16 digits", s)
 }

@@ -44,21 +44,21 @@ func (e end) passed(now time.Time) bool {
 }
 
 // parseUntil reads --until. What "now" is, is for the server to say.
-func parseUntil(s string, now time.Time) (e end, askServer bool, err error) {
+func parseUntil(s string, now time.Time) (end, error) {
 	switch s {
 	case "":
-		return end{timeUS: math.MaxInt64}, false, nil
+		return end{timeUS: math.MaxInt64}, nil
 	case "live":
-		return end{timeUS: math.MaxInt64, live: true}, false, nil
+		return end{timeUS: math.MaxInt64, live: true}, nil
 	case "now":
-		return end{timeUS: now.UnixMicro(), live: true}, true, nil
+		return end{timeUS: now.UnixMicro(), live: true}, nil
 	}
 	us, err := parseMoment(s, now)
 	if err != nil {
-		return end{}, false, fmt.Errorf("--until %w", err)
+		return end{}, fmt.Errorf("--until %w", err)
 	}
 	// If us is past already, live events come after it.
-	return end{timeUS: us, live: us <= now.UnixMicro()}, false, nil
+	return end{timeUS: us, live: us <= now.UnixMicro()}, nil
 }
 
 // askNewest asks the server for the newest event that it has. A plain Jetstream cannot say: then it

@@ -11,25 +11,22 @@ import (
 // only with the first event after it.
 func TestParseUntil(t *testing.T) {
 	now := time.UnixMicro(1_790_000_000_000_000)
-	for s, want := range map[string]struct {
-		end
-		ask bool
-	}{
-		"":                 {end{timeUS: math.MaxInt64}, false},
-		"live":             {end{timeUS: math.MaxInt64, live: true}, false},
-		"now":              {end{timeUS: now.UnixMicro(), live: true}, true},
-		"0s":               {end{timeUS: now.UnixMicro(), live: true}, false},
-		"1h":               {end{timeUS: now.Add(-time.Hour).UnixMicro(), live: true}, false},
-		"1789999999999999": {end{timeUS: now.UnixMicro() - 1, live: true}, false},
-		"1790000000000001": {end{timeUS: now.UnixMicro() + 1}, false},
+	for s, want := range map[string]end{
+		"":                 {timeUS: math.MaxInt64},
+		"live":             {timeUS: math.MaxInt64, live: true},
+		"now":              {timeUS: now.UnixMicro(), live: true},
+		"0s":               {timeUS: now.UnixMicro(), live: true},
+		"1h":               {timeUS: now.Add(-time.Hour).UnixMicro(), live: true},
+		"1789999999999999": {timeUS: now.UnixMicro() - 1, live: true},
+		"1790000000000001": {timeUS: now.UnixMicro() + 1},
 	} {
-		got, ask, err := parseUntil(s, now)
-		if err != nil || got != want.end || ask != want.ask || got.never() != (s == "") {
-			t.Errorf("--until %q: %+v, %t, %v; want %+v", s, got, ask, err, want)
+		got, err := parseUntil(s, now)
+		if err != nil || got != want || got.never() != (s == "") {
+			t.Errorf("--until %q: %+v, %v; want %+v", s, got, err, want)
 		}
 	}
 	for _, s := range []string{"soon", "-1h", "17899999999999990"} {
-		if _, _, err := parseUntil(s, now); err == nil {
+		if _, err := parseUntil(s, now); err == nil {
 			t.Errorf("--until %q is taken", s)
 		}
 	}
@@ -40,8 +37,8 @@ func TestTailAsksTheServer(t *testing.T) {
 	for args, want := range map[string]bool{
 		"--until now": true, "--until live": false, "--v2 --until live": true, "--v2 --until 1s": true, "--v2 --until 2099-01-01": false, "--v2": false,
 	} {
-		if cfg, err := parseTail(strings.Fields(args), time.Now()); err != nil || cfg.askServer != want {
-			t.Errorf("%s: asks the server %t, %v", args, cfg.askServer, err)
+		if cfg, err := parseTail(strings.Fields(args), time.Now()); err != nil || cfg.asksServer() != want {
+			t.Errorf("%s: asks the server %t, %v", args, cfg.asksServer(), err)
 		}
 	}
 }
