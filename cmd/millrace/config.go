@@ -76,14 +76,6 @@ type testHooks struct {
 	uids closableStore    // nil: the one that --intern names
 }
 
-// now is the wall clock that events are stamped with.
-func (c *config) now() func() time.Time {
-	if c.hooks.now != nil {
-		return c.hooks.now
-	}
-	return time.Now
-}
-
 func serveCommand() *command { return newConfig().command() }
 
 func newConfig() *config {

@@ -152,7 +152,6 @@ func TestDisksOfStores(t *testing.T) {
 		free: func(dir string) (int64, error) { return free[dir] << 20, nil },
 		trim: func(context.Context) error { trims++; return nil },
 	}
-	h := &health{disk: d}
 	for _, step := range []struct {
 		log, intern, refs int64 // MiB
 		says              string
@@ -170,7 +169,7 @@ func TestDisksOfStores(t *testing.T) {
 		free["log"], free["intern"], free["refs"] = step.log, step.intern, step.refs
 		clock = clock.Add(30 * time.Second)
 		d.check(t.Context())
-		if got := h.free(); got.Detail != step.says || got.OK != (step.says == "") || reading != step.read || trims != step.trims {
+		if got := d.freeCheck(); got.Detail != step.says || got.OK != (step.says == "") || reading != step.read || trims != step.trims {
 			t.Errorf("with %+v: %+v, reading %v, %d trims", step, got, reading, trims)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"runtime/debug"
 
-	"millrace/public"
 	"millrace/replay/graph/feed"
 )
 
@@ -55,10 +54,4 @@ func (d *daemon) graphConfig(shares memoryShares) feed.Config {
 		Logger:       d.logger.With("part", "graph"),
 		Registerer:   d.registry,
 	}
-}
-
-// built says whether the graph answers.
-func (h *health) built() public.Check {
-	p := h.graph.Progress()
-	return public.Check{Name: "graph_built", OK: p.Complete, Detail: p.String()}
 }

@@ -4,10 +4,9 @@ import (
 	"fmt"
 	"time"
 
-	"millrace/cmd/millrace/ingest"
 	"millrace/consume"
+	"millrace/intern"
 	"millrace/public"
-	"millrace/replay/graph/feed"
 )
 
 const (
@@ -20,27 +19,19 @@ const (
 )
 
 // health answers /readyz.
-type health struct {
-	client   *consume.Client
-	pipeline *ingest.Pipeline
-	disk     *diskWatch
-	uids     *uidStore  // nil: --intern=off
-	graph    *feed.Feed // nil: it is off
-}
-
-func (h *health) check() []public.Check {
-	checks := []public.Check{h.relay(), lagCheck(h.pipeline.Lag(), h.pipeline.RelayLag()), h.free()}
-	if h.uids != nil {
-		checks = append(checks, h.store())
+func (d *daemon) health() []public.Check {
+	checks := []public.Check{relayCheck(d.client.Status()), lagCheck(d.pipeline.Lag(), d.pipeline.RelayLag()), d.disk.freeCheck()}
+	if d.uids != nil {
+		checks = append(checks, uidCheck(d.uids.interner.Status()))
 	}
-	if h.graph != nil {
-		checks = append(checks, h.built())
+	if d.graph != nil {
+		p := d.graph.Progress()
+		checks = append(checks, public.Check{Name: "graph_built", OK: p.Complete, Detail: p.String()})
 	}
 	return checks
 }
 
-func (h *health) relay() public.Check {
-	s := h.client.Status()
+func relayCheck(s consume.Status) public.Check {
 	c := public.Check{Name: "relay_connected", OK: s.Connected && !s.Suspect}
 	switch {
 	case s.Suspect:
@@ -65,14 +56,14 @@ func lagCheck(lag, relay time.Duration) public.Check {
 	}
 }
 
-func (h *health) free() public.Check {
+func (d *diskWatch) freeCheck() public.Check {
 	c := public.Check{Name: "disk_free", OK: true}
-	least := h.disk.least.Load()
+	least := d.least.Load()
 	if least == nil {
 		return c
 	}
 	has := fmt.Sprintf("%d MiB are free in %s", least.bytes>>20, least.dir)
-	switch state := diskState(h.disk.state.Load()); {
+	switch state := diskState(d.state.Load()); {
 	case state == diskFull:
 		c.OK, c.Detail = false, has+", less than half of --min-free-disk: reading the relay is paused until there is room"
 	case state == diskShort && least.log:
@@ -83,8 +74,7 @@ func (h *health) free() public.Check {
 	return c
 }
 
-func (h *health) store() public.Check {
-	s := h.uids.interner.Status()
+func uidCheck(s intern.Status) public.Check {
 	c := public.Check{Name: "uid_store_reachable", OK: s.Reachable}
 	if !s.Reachable {
 		c.Detail = fmt.Sprintf("since %s: %v", s.Since.UTC().Format(time.RFC3339), s.Err)

@@ -14,7 +14,6 @@ func TestDiskHealth(t *testing.T) {
 		dirs: []string{"/var/lib/millrace"}, minFree: 2 << 30, reading: func(bool) bool { return false }, logger: slog.New(slog.DiscardHandler), gauge: newDiskGauge(nil),
 		now: time.Now, free: func(string) (int64, error) { return free, nil }, trimmed: time.Now(),
 	}
-	h := &health{disk: d}
 	for _, tc := range []struct {
 		free int64
 		ok   bool
@@ -27,7 +26,7 @@ func TestDiskHealth(t *testing.T) {
 	} {
 		free = tc.free
 		d.check(t.Context())
-		if c := h.free(); c.OK != tc.ok || !strings.HasPrefix(c.Detail, tc.says) || c.OK != (c.Detail == "") {
+		if c := d.freeCheck(); c.OK != tc.ok || !strings.HasPrefix(c.Detail, tc.says) || c.OK != (c.Detail == "") {
 			t.Errorf("with %d free: %+v", tc.free, c)
 		}
 	}

@@ -54,37 +54,26 @@ func (d *daemon) serveMetrics(ctx context.Context) error {
 	return nil
 }
 
-// limitListener is ln with at most n connections at once. Others wait in the kernel.
+// limitListener is ln with at most n connections at once. Others wait in the kernel. Accept returns
+// once the connections are closed, too, as http.Server.Close does.
 func limitListener(ln net.Listener, n int) net.Listener {
-	return &limited{Listener: ln, slots: make(chan struct{}, n), done: make(chan struct{})}
+	return &limited{Listener: ln, slots: make(chan struct{}, n)}
 }
 
 type limited struct {
 	net.Listener
 	slots chan struct{}
-	done  chan struct{} // closed by Close
-	once  sync.Once
 }
 
 // Accept implements net.Listener.
 func (l *limited) Accept() (net.Conn, error) {
-	select {
-	case l.slots <- struct{}{}:
-	case <-l.done:
-		return nil, net.ErrClosed
-	}
+	l.slots <- struct{}{}
 	c, err := l.Listener.Accept()
 	if err != nil {
 		<-l.slots
 		return nil, err
 	}
 	return &limitedConn{Conn: c, free: sync.OnceFunc(func() { <-l.slots })}, nil
-}
-
-// Close implements net.Listener.
-func (l *limited) Close() error {
-	l.once.Do(func() { close(l.done) })
-	return l.Listener.Close()
 }
 
 // limitedConn gives its slot back once it is closed.

@@ -47,6 +47,7 @@ func TestLimitListener(t *testing.T) {
 		if err := errors.Join(ln.Close(), ln.Close()); err != nil {
 			t.Error(err)
 		}
+		accepted[2].Close()
 		if want(4); !errors.Is(ended, net.ErrClosed) {
 			t.Errorf("after Close: %v", ended)
 		}

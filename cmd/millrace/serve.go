@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/netip"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -54,7 +53,6 @@ type daemon struct {
 	client      *consume.Client
 	disk        *diskWatch
 	server      *public.Server
-	health      *health
 
 	ran   *lastRun // nil: the log is not open
 	stuck func()   // ends the process if a stop hangs; tests have none
@@ -160,10 +158,7 @@ func (d *daemon) openStores(ctx context.Context, shares memoryShares) error {
 	if err := refuseNewer(ctx, cfg.dataDir); err != nil {
 		return adviseNewer(err, cfg.dataDir)
 	}
-	host, err := consume.Host(cfg.relay)
-	if err != nil {
-		return usageError{fmt.Errorf("--%w", err)} // its errors begin with "relay"
-	}
+	host, _ := consume.Host(cfg.relay) // validate has parsed it
 	if err := cfg.checkRelayCursor(host); err != nil {
 		return err
 	}
@@ -261,7 +256,7 @@ func (d *daemon) buildIngest(shares memoryShares) error {
 		dirs:    d.storeDirs(),
 		minFree: int64(cfg.minFreeDisk),
 		free:    freeBytes,
-		trim:    d.trimEarly,
+		trim:    func(ctx context.Context) error { return d.log.TrimTo(ctx, d.log.Range().Bytes/20*19) },
 		reading: d.pipeline.SetReading,
 		logger:  d.logger.With("part", "disk"),
 		now:     time.Now,
@@ -310,7 +305,7 @@ func (d *daemon) ingestConfig(shares memoryShares) ingest.Config {
 		Verify:        d.verifier.ingestConfig(&cfg.verification),
 		InFlightBytes: shares.inFlight,
 		AppendBytes:   int(shares.log / 8),
-		Now:           cfg.now(),
+		Now:           cfg.hooks.now,
 		Logger:        d.logger.With("part", "pipeline"),
 		Registerer:    d.registry,
 	}
@@ -364,10 +359,6 @@ func (d *daemon) storeDirs() []string {
 
 func (d *daemon) buildServing(shares memoryShares) error {
 	cfg := d.cfg
-	proxies, err := cfg.proxies()
-	if err != nil {
-		return err
-	}
 	connections := cfg.maxConnections
 	if room := shares.subscribers(); room < connections {
 		connections = room
@@ -381,19 +372,20 @@ func (d *daemon) buildServing(shares memoryShares) error {
 			"subscribers", room, "open_files", d.files.limit, "max_connections", cfg.maxConnections)
 	}
 	d.maxSubscribers = connections
-	d.health = &health{client: d.client, pipeline: d.pipeline, disk: d.disk, uids: d.uids, graph: d.graph}
-	if d.server, err = public.New(d.servingConfig(shares, proxies)); err != nil {
+	var err error
+	if d.server, err = public.New(d.servingConfig(shares)); err != nil {
 		return fmt.Errorf("make the server of subscribers: %w", err)
 	}
 	return d.listen()
 }
 
-func (d *daemon) servingConfig(shares memoryShares, proxies []netip.Prefix) public.Config {
+func (d *daemon) servingConfig(shares memoryShares) public.Config {
 	cfg := d.cfg
+	proxies, _ := cfg.proxies() // validate has parsed them
 	serving := public.Config{
 		Log:                 d.log,
 		Dictionaries:        d.dicts,
-		Health:              d.health.check,
+		Health:              d.health,
 		Process:             d.process,
 		Version:             thisBuild().version,
 		MaxConnections:      d.maxSubscribers,
@@ -519,11 +511,6 @@ func (d *daemon) ingest(ctx, drain context.Context) error {
 		return d.client.Run(reading)
 	})
 	return g.Wait()
-}
-
-// trimEarly gives up a twentieth of the log, oldest first.
-func (d *daemon) trimEarly(ctx context.Context) error {
-	return d.log.TrimTo(ctx, d.log.Range().Bytes/20*19)
 }
 
 // close closes what is open, in the order that the rest needs.

@@ -82,7 +82,7 @@ func (d *daemon) identityConfig(shares memoryShares) identity.Config {
 		PLC:          v.plc,
 		AllowPrivate: v.allowPrivate,
 		Bytes:        shares.keys,
-		Now:          d.cfg.now(),
+		Now:          d.cfg.hooks.now,
 		Logger:       d.logger.With("part", "identity"),
 		Registerer:   d.registry,
 	}

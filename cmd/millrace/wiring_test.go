@@ -67,7 +67,7 @@ func TestFlagsReachTheParts(t *testing.T) {
 	}
 	pipeline := d.ingestConfig(s)
 	compare("ingest", ingest.Config{Collections: []string{"a.b.c"}, InFlightBytes: s.inFlight, AppendBytes: int(s.log / 8)}, pipeline)
-	if pipeline.NewResolver != nil || pipeline.References != nil || pipeline.Verify != nil || d.servingConfig(s, nil).LeftOut != nil {
+	if pipeline.NewResolver != nil || pipeline.References != nil || pipeline.Verify != nil || d.servingConfig(s).LeftOut != nil {
 		t.Error("the pipeline has stores that there are not")
 	}
 	start := int64(17)
@@ -78,7 +78,7 @@ func TestFlagsReachTheParts(t *testing.T) {
 	cfg.relayCursor = nil
 	compare("consume in a new epoch", relay, d.relayConfig(at))
 	compare("intern", intern.Config{PrefixBits: 15, CacheBytes: s.strings, Scope: intern.ScopeDIDs, Timeout: 64 * time.Second}, d.internConfig(nil, s, d.logger))
-	serving := d.servingConfig(s, proxies)
+	serving := d.servingConfig(s)
 	compare("public", public.Config{Version: thisBuild().version, DayFile: filepath.Join(dir, dayFile), MaxConnections: 650, MaxConnectionsPerIP: 66, MaxHandshakes: 74, TrustedProxies: proxies,
 		MaxEventsPerSecond: 67, SlowTimeout: 68 * time.Second, ClientBytes: s.clients, ChunkBytes: s.chunks()}, serving)
 	if serving.UIDs != nil || serving.Links != nil || serving.Graph != nil {
@@ -95,7 +95,7 @@ func TestFlagsReachTheParts(t *testing.T) {
 	s = cfg.memoryShares()
 	compare("intern with references", intern.Config{PrefixBits: 14, CacheBytes: s.strings - s.strings/4, NameBytes: s.strings / 4, Timeout: 5 * time.Second},
 		d.internConfig(nil, s, d.logger))
-	log, pipeline, serving = d.logConfig("", s), d.ingestConfig(s), d.servingConfig(s, nil)
+	log, pipeline, serving = d.logConfig("", s), d.ingestConfig(s), d.servingConfig(s)
 	if !log.References || log.Hold == nil || log.Strings == nil || pipeline.References == nil || pipeline.NewResolver == nil ||
 		serving.UIDs == nil || serving.Links == nil || serving.Graph == nil {
 		t.Errorf("references, links and graph are on: %+v, %+v, %+v", log, pipeline, serving)
@@ -120,7 +120,7 @@ func TestVerificationReachesTheParts(t *testing.T) {
 		if v := d.ingestConfig(s).Verify; v == nil || v.Keys != d.verifier.keys || v.Chains != d.verifier.chains || v.Sample != 74 || v.Drop != (mode == "drop") {
 			t.Errorf("%s: %+v", mode, v)
 		}
-		if said := d.servingConfig(s, nil).LeftOut != nil; said != (mode == "drop") {
+		if said := d.servingConfig(s).LeftOut != nil; said != (mode == "drop") {
 			t.Errorf("%s: subscribers are told of what is left out: %t", mode, said)
 		}
 		c, k := d.chainConfig(replay.Progress{Epoch: 3, Seq: 9}, s), d.identityConfig(s)
