@@ -129,8 +129,10 @@ func adviseMachine(err error) error {
 		return advise(err, runAsServer)
 	case (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)) && !errors.Is(err, pebbleguard.ErrFailed):
 		return advise(err, "Free some room there, or name a place on another disk, then run it again.")
+	case pebbleguard.TooManyFiles(err) && !strings.Contains(err.Error(), "LimitNOFILE="):
+		return advise(err, raiseOpenFiles)
 	}
-	return adviseOpenFiles(err)
+	return err
 }
 
 // syscallOf returns the operating system's error with the path it is about, without what was

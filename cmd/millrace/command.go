@@ -92,7 +92,9 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	case len(args) > 0 && (args[0] == "--version" || args[0] == "-version"):
 		args = []string{"version"}
 	case len(args) > 1 && args[0] == "completion" && args[1] == "words":
-		c.printCandidates(stdout, args[2:])
+		for _, candidate := range c.complete(args[min(3, len(args)):]) { // what comes after --
+			fmt.Fprintln(stdout, candidate)
+		}
 		return nil
 	}
 	for c.subs != nil {

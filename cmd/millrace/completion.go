@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -91,17 +90,7 @@ func runCompletion(_ context.Context, args []string, stdout, _ io.Writer) error 
 	return err
 }
 
-// printCandidates answers the scripts: what the words, which come after --, can become.
-func (c *command) printCandidates(w io.Writer, words []string) {
-	if len(words) > 0 && words[0] == "--" {
-		words = words[1:]
-	}
-	for _, candidate := range c.complete(words) {
-		fmt.Fprintln(w, candidate)
-	}
-}
-
-// complete returns what the last of words, which may be empty, can become.
+// complete answers the scripts: what the last of words, which may be empty, can become.
 func (c *command) complete(words []string) []string {
 	if len(words) == 0 {
 		words = []string{""}

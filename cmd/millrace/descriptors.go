@@ -2,11 +2,8 @@ package main
 
 import (
 	"fmt"
-	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"millrace/intern/kv/pebbleguard"
 )
 
 // The process's limit of open files, RLIMIT_NOFILE, is shared out like --memory, so that no part
@@ -71,15 +68,6 @@ func storeFiles(limit uint64) int { return int(min(max(limit/8, minStoreFiles), 
 func commandFiles() int {
 	limit, _ := openFilesLimit() // 0: as few as there may be
 	return storeFiles(limit)
-}
-
-// adviseOpenFiles adds what to do to an error of too many open files. A store that has failed says
-// that itself.
-func adviseOpenFiles(err error) error {
-	if !pebbleguard.TooManyFiles(err) || strings.Contains(err.Error(), "LimitNOFILE=") {
-		return err
-	}
-	return advise(err, raiseOpenFiles)
 }
 
 // openFilesLimit is the process's own. The Go runtime has raised the soft limit to the hard one by

@@ -131,7 +131,14 @@ func (c *dictTrainConfig) run(ctx context.Context, files []string, stdout, stder
 	fmt.Fprintf(stderr, "%d events: %d to train with, %d by other authors to report on\n", len(events), len(train), len(held))
 	d, err := dict.Train(ctx, dict.TrainConfig{
 		Events: train, MaxBytes: int(c.size), ID: uint32(c.id),
-		Progress: func(s dict.TrainStep) { printTrainStep(stderr, s) },
+		Progress: func(s dict.TrainStep) {
+			fmt.Fprintf(stderr, "%2d of %d: %s: ", s.Step, s.Steps, s.Setting)
+			if s.Err != nil {
+				fmt.Fprintln(stderr, s.Err)
+				return
+			}
+			fmt.Fprintf(stderr, "%d bytes, ratio %.4f\n", s.Bytes, s.Ratio)
+		},
 	})
 	if err != nil {
 		return err
@@ -143,14 +150,6 @@ func (c *dictTrainConfig) run(ctx context.Context, files []string, stdout, stder
 		return err
 	}
 	return reportDictionary(stdout, c.out, d, compared, held)
-}
-
-func printTrainStep(w io.Writer, s dict.TrainStep) {
-	if s.Err != nil {
-		fmt.Fprintf(w, "%2d of %d: %s: %v\n", s.Step, s.Steps, s.Setting, s.Err)
-		return
-	}
-	fmt.Fprintf(w, "%2d of %d: %s: %d bytes, ratio %.4f\n", s.Step, s.Steps, s.Setting, s.Bytes, s.Ratio)
 }
 
 // namedDictionary is a row of the report.

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"os"
 	"time"
 
 	"millrace/dict"
@@ -27,7 +26,7 @@ func (c *dictTrainConfig) events(ctx context.Context, files []string, stderr io.
 		return s.fromLog(ctx, c.dataDir, c.cursor)
 	}
 	for _, path := range files {
-		if err := s.readFile(ctx, path); err != nil {
+		if err := readFile(path, func(in io.Reader) error { return s.readLines(ctx, path, in) }); err != nil {
 			return nil, fmt.Errorf("read events: %w", err)
 		}
 	}
@@ -59,17 +58,8 @@ func (s *sampler) add(event []byte) {
 	}
 }
 
-// readFile adds the events of a file, plain or compressed, or of stdin.
-func (s *sampler) readFile(ctx context.Context, path string) error {
-	var in io.Reader = os.Stdin
-	if path != "-" {
-		f, err := os.Open(path)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		in = f
-	}
+// readLines adds the events of a file, plain or compressed.
+func (s *sampler) readLines(ctx context.Context, path string, in io.Reader) error {
 	plain, err := dict.NewFileReader(in, maxDictWindow)
 	if err != nil {
 		return err

@@ -199,12 +199,7 @@ func (s *storesFound) lookAtStores(ctx context.Context, dir string, files vfs.FS
 
 // has says whether the directory has something of that name.
 func (c *checkup) has(name string) bool {
-	for _, e := range c.Contents {
-		if e.Name == name {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.Contents, func(e content) bool { return e.Name == name })
 }
 
 func lookAtLog(dir string, files vfs.FS) (found *logFound, err error) {

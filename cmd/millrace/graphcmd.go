@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,12 +50,7 @@ func (p *graphFlags) register(fs *flag.FlagSet) {
 }
 
 // source is the number of the kind's source.
-func (p *graphFlags) source() int {
-	if p.kind.value == "blocks" {
-		return 1
-	}
-	return 0
-}
+func (p *graphFlags) source() int { return slices.Index(p.kind.allowed, p.kind.value) }
 
 // graphImport is what the flags of `millrace graph import` set.
 type graphImport struct {

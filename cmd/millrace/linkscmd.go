@@ -13,15 +13,11 @@ import (
 func linksCommand() *command {
 	return &command{
 		name: "millrace links", summary: "check who points at what, of a server that is not running",
-		subs: []*command{linksVerifyCommand()},
-	}
-}
-
-func linksVerifyCommand() *command {
-	return storeCheckCommand("links verify", "check links against the reference store's table, and their counts",
-		`The links must be those of the table's rows, and the counts those of the links. millrace references verify does
+		subs: []*command{storeCheckCommand("links verify", "check links against the reference store's table, and their counts",
+			`The links must be those of the table's rows, and the counts those of the links. millrace references verify does
 this too, and checks the table.
-Exit code 0: they are; 1: they are not, and how is on standard output, a line a problem; or they could not be checked.`, runLinksVerify)
+Exit code 0: they are; 1: they are not, and how is on standard output, a line a problem; or they could not be checked.`, runLinksVerify)},
+	}
 }
 
 func runLinksVerify(ctx context.Context, s *refsStores, _ []string, stdout, stderr io.Writer) error {

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"millrace/replay"
 	"millrace/replay/graph/feed"
@@ -19,14 +18,6 @@ func (c *config) referencesDir() string { return filepath.Join(c.dataDir, "refs"
 
 // referencesOn says whether the server notes what records point at.
 func (c *config) referencesOn() bool { return c.references.value == "on" }
-
-// keepsLinks says whether the reference store keeps links.
-func (c *config) keepsLinks() references.Links {
-	if c.links {
-		return references.LinksOn
-	}
-	return references.LinksOff
-}
 
 // validateReferences says what --references=on does not go with.
 func (c *config) validateReferences() error {
@@ -70,12 +61,15 @@ func (d *daemon) openReferences(ctx context.Context, shares memoryShares, backup
 	if !d.cfg.referencesOn() {
 		return nil
 	}
-	logger := d.logger.With("part", "references")
+	logger, links := d.logger.With("part", "references"), references.LinksOff
+	if d.cfg.links {
+		links = references.LinksOn
+	}
 	d.refs, err = references.Open(references.Config{
 		Dir:          d.cfg.referencesDir(),
 		FS:           d.cfg.hooks.fs,
 		PrefixBits:   d.uids.interner.PrefixBits(),
-		Links:        d.cfg.keepsLinks(),
+		Links:        links,
 		PebbleBytes:  shares.references,
 		OverlayBytes: shares.overlay / 2,
 		AccountBytes: shares.overlay / 2,
@@ -143,15 +137,13 @@ func (d *daemon) whyNewGeneration(basis string, from replay.EpochEnd) string {
 
 // followLog rolls the reference store forward, and logs how far it is now and then.
 func (d *daemon) followLog(ctx context.Context) error {
-	said := time.Now()
-	return d.refs.Follow(ctx, d.log, func(at references.Position) {
-		if time.Since(said) >= progressEvery {
-			said = time.Now()
-			end := d.log.Progress()
-			d.logger.Info("the reference store reads the events of the log that it lacks; the relay is read after that",
-				"epoch", at.Epoch, "seq", at.Seq, "end_epoch", end.Epoch, "end_seq", end.Seq)
-		}
+	var at references.Position
+	say := everySoOften(func() {
+		end := d.log.Progress()
+		d.logger.Info("the reference store reads the events of the log that it lacks; the relay is read after that",
+			"epoch", at.Epoch, "seq", at.Seq, "end_epoch", end.Epoch, "end_seq", end.Seq)
 	})
+	return d.refs.Follow(ctx, d.log, func(p references.Position) { at = p; say() })
 }
 
 // holdLog is the last frame that the log may trim.

@@ -14,7 +14,7 @@ import (
 )
 
 func refsImportCommand() *command {
-	c, fs := &refsImportConfig{}, newFlags("references import")
+	c, fs := &importJob{}, newFlags("references import")
 	c.register(fs)
 	fs.StringVar(&c.asOf, "as-of", "", "time of which the files are, such as 2026-11-24T12:00:00Z (`TIME`): when the first of the repositories was\nfetched, or as export said; rows need it")
 	return &command{
@@ -30,14 +30,20 @@ it has done, and over what is older. Exit code 1: some files or accounts were re
 	}
 }
 
-// refsImportConfig is what the flags of `millrace references import` set.
-type refsImportConfig struct {
+// importJob is a run of `millrace references import`.
+type importJob struct {
 	storeFlags
 	asOf string
 	time time.Time // asOf
+
+	to      *refs.Import
+	reader  refs.Reader
+	files   int
+	refused int
+	stderr  io.Writer
 }
 
-func (c *refsImportConfig) check(args []string) (err error) {
+func (c *importJob) check(args []string) (err error) {
 	if c.asOf != "" {
 		if c.time, err = time.Parse(time.RFC3339, c.asOf); err != nil {
 			return fmt.Errorf("--as-of %.40q is not a time such as 2026-11-24T12:00:00Z", c.asOf)
@@ -49,7 +55,7 @@ func (c *refsImportConfig) check(args []string) (err error) {
 	return c.storeFlags.check(args)
 }
 
-func (c *refsImportConfig) run(ctx context.Context, files []string, stdout, stderr io.Writer) error {
+func (c *importJob) run(ctx context.Context, files []string, stdout, stderr io.Writer) error {
 	for _, name := range files { // before a store is opened
 		if name == "-" {
 			continue
@@ -61,94 +67,84 @@ func (c *refsImportConfig) run(ctx context.Context, files []string, stdout, stde
 	return c.with(refsImport, c.importFiles)(ctx, files, stdout, stderr)
 }
 
-func (c *refsImportConfig) importFiles(ctx context.Context, s *refsStores, files []string, stdout, stderr io.Writer) error {
+func (c *importJob) importFiles(ctx context.Context, s *refsStores, files []string, stdout, stderr io.Writer) error {
 	collections, err := s.follow(ctx)
 	if err != nil {
 		return err
 	}
-	r := &refsImportRun{refsImportConfig: c, stderr: stderr, reader: refs.Reader{Collections: collections}}
-	r.to, err = refs.NewImport(ctx, refs.ImportConfig{
+	c.stderr, c.reader.Collections = stderr, collections
+	c.to, err = refs.NewImport(ctx, refs.ImportConfig{
 		Store: s.store, UIDs: s.uids, Log: s.log, NumberSources: s.numberSources, AsOf: c.time,
-		Refused: r.refuse, Progress: everySoOften(func() { r.say(stderr) }),
+		Refused: c.refuse, Progress: everySoOften(func() { c.say(stderr) }),
 	})
 	if err != nil {
 		return err
 	}
 	for _, name := range files {
-		if err := r.file(ctx, name); err != nil {
-			r.say(stdout)
+		if err := c.file(ctx, name); err != nil {
+			c.say(stdout)
 			return err
 		}
 	}
-	err = r.to.Finish()
-	r.say(stdout)
-	if err == nil && r.refused > 0 {
-		err = fmt.Errorf("%d files or accounts were refused", r.refused)
+	err = c.to.Finish()
+	c.say(stdout)
+	if err == nil && c.refused > 0 {
+		err = fmt.Errorf("%d files or accounts were refused", c.refused)
 	}
 	return err
 }
 
-// refsImportRun is one run of the import.
-type refsImportRun struct {
-	*refsImportConfig
-	to      *refs.Import
-	reader  refs.Reader
-	files   int
-	refused int
-	stderr  io.Writer
-}
-
-func (r *refsImportRun) refuse(what string, reason error) {
-	r.refused++
-	fmt.Fprintf(r.stderr, "%s: %v\n", what, reason)
+func (c *importJob) refuse(what string, reason error) {
+	c.refused++
+	fmt.Fprintf(c.stderr, "%s: %v\n", what, reason)
 }
 
 // file imports a file. What is wrong with it is reported, and the next file comes.
-func (r *refsImportRun) file(ctx context.Context, name string) error {
-	f, err := r.openFile(name)
+func (c *importJob) file(ctx context.Context, name string) error {
+	f, err := c.openFile(name)
 	if err != nil {
-		r.refuse(name, err)
+		c.refuse(name, err)
 		return nil
 	}
 	defer f.Close()
-	sink := &importSink{to: r.to}
-	err = r.check(ctx, f)
+	sink := &importSink{to: c.to}
+	err = c.checkRows(ctx, f)
 	if err == nil {
-		err = r.reader.Read(ctx, f, sink)
+		err = c.reader.Read(ctx, f, sink)
 	}
-	r.files++
+	c.files++
 	switch {
 	case err == nil, sink.err != nil: // the sink's error comes from the stores
 		return sink.err
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	}
-	r.refuse(name, err)
+	c.refuse(name, err)
 	return nil
 }
 
 // openFile opens a file that can be read twice.
-func (r *refsImportRun) openFile(name string) (*os.File, error) {
+func (c *importJob) openFile(name string) (*os.File, error) {
 	if name == "-" {
-		return refs.Spool(os.Stdin, r.dataDir)
+		return refs.Spool(os.Stdin, c.dataDir)
 	}
 	return os.Open(name)
 }
 
-// check reads rows to their end, so that of a file that is wrong nothing is imported. Of a
+// checkRows reads rows to their end, so that of a file that is wrong nothing is imported. Of a
 // repository nothing is before it was read anyway.
-func (r *refsImportRun) check(ctx context.Context, f *os.File) error {
+func (c *importJob) checkRows(ctx context.Context, f *os.File) error {
 	is, err := refs.IsRepository(f)
 	if err != nil || is {
 		return errors.Join(err, rewind(f))
 	}
-	if r.time.IsZero() {
+	if c.time.IsZero() {
 		return errors.New("rows do not say of which time they are: give --as-of TIME")
 	}
 	if err := rewind(f); err != nil {
 		return err
 	}
-	reader := refs.Reader{Collections: r.reader.Collections}
+	reader := refs.Reader{Collections: c.reader.Collections}
 	return errors.Join(reader.Read(ctx, f, &importSink{}), rewind(f))
 }
 
@@ -178,17 +174,17 @@ func (s *importSink) Add(r *refs.Record) error {
 }
 
 // say prints how far the import is.
-func (r *refsImportRun) say(w io.Writer) {
-	d, c := r.to.Done, r.reader.Counts
+func (c *importJob) say(w io.Writer) {
+	done, read := c.to.Done, c.reader.Counts
 	fmt.Fprintf(w, "%d files; imported %d accounts with %d records and %d references, and %d events of the log over them; %d were there already, %d refused\n",
-		r.files, d.Imported, d.Records, d.References, d.Laid, d.Known, d.Refused)
-	if n := d.Excess + c.Excess; n > 0 {
+		c.files, done.Imported, done.Records, done.References, done.Laid, done.Known, done.Refused)
+	if n := done.Excess + read.Excess; n > 0 {
 		fmt.Fprintf(w, "%d references are over the limits\n", n)
 	}
-	if c.Filtered > 0 {
-		fmt.Fprintf(w, "%d records are of collections that the server does not keep\n", c.Filtered)
+	if read.Filtered > 0 {
+		fmt.Fprintf(w, "%d records are of collections that the server does not keep\n", read.Filtered)
 	}
-	for _, reason := range slices.Sorted(maps.Keys(c.Dropped)) {
-		fmt.Fprintf(w, "%d records are dropped: %s\n", c.Dropped[reason], reason)
+	for _, reason := range slices.Sorted(maps.Keys(read.Dropped)) {
+		fmt.Fprintf(w, "%d records are dropped: %s\n", read.Dropped[reason], reason)
 	}
 }

@@ -40,10 +40,13 @@ func (c *verifyConfig) check([]string) error {
 }
 
 func (c *verifyConfig) run(ctx context.Context, _ []string, stdout, stderr io.Writer) error {
-	p := verifyProgress{w: stderr, begun: time.Now(), printed: time.Now()}
+	begun := time.Now()
+	var at verify.Progress
+	say := everySoOften(func() { printProgress(stderr, at, time.Since(begun)) })
 	report, err := verify.Run(ctx, verify.Config{
 		Dir: (&config{dataDir: c.dataDir}).logDir(), OpenFiles: commandFiles(),
-		Workers: c.workers, ProblemsKept: c.problems, Progress: p.print,
+		Workers: c.workers, ProblemsKept: c.problems,
+		Progress: func(p verify.Progress) { at = p; say() },
 	})
 	switch {
 	case errors.Is(err, verify.ErrInUse):
@@ -53,24 +56,15 @@ func (c *verifyConfig) run(ctx context.Context, _ []string, stdout, stderr io.Wr
 	case err != nil:
 		return adviseNewer(err, c.dataDir)
 	}
-	return printReport(stdout, report, time.Since(p.begun))
+	return printReport(stdout, report, time.Since(begun))
 }
 
-// verifyProgress reports how far a check is, now and then.
-type verifyProgress struct {
-	w              io.Writer
-	begun, printed time.Time
-}
-
-func (p *verifyProgress) print(at verify.Progress) {
-	if time.Since(p.printed) < progressEvery {
-		return
-	}
-	p.printed = time.Now()
+// printProgress prints how far a check is.
+func printProgress(w io.Writer, at verify.Progress, took time.Duration) {
 	if at.TotalBytes > 0 {
-		fmt.Fprintf(p.w, "%5.1f %%, ", 100*float64(at.Bytes)/float64(at.TotalBytes))
+		fmt.Fprintf(w, "%5.1f %%, ", 100*float64(at.Bytes)/float64(at.TotalBytes))
 	}
-	fmt.Fprintf(p.w, "%d events, %.0f events/s\n", at.Events, float64(at.Events)/time.Since(p.begun).Seconds())
+	fmt.Fprintf(w, "%d events, %.0f events/s\n", at.Events, float64(at.Events)/took.Seconds())
 }
 
 // printReport prints what was found. A damaged log is an error.

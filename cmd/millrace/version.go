@@ -65,8 +65,7 @@ func readBuild(info *debug.BuildInfo) build {
 		b.zstd = "libzstd by way of cgo (DataDog/zstd " + known(modules[libzstdModule]) + ")"
 	}
 	b.uidStore = "pebble, off"
-	tags := strings.FieldsFunc(settings["-tags"], func(r rune) bool { return r == ',' || r == ' ' })
-	if slices.Contains(tags, "fdb") {
+	if hasFoundation {
 		b.uidStore = "pebble, fdb, off"
 	}
 	return b
@@ -105,17 +104,15 @@ func commitOf(settings map[string]string) string {
 
 func known(s string) string { return cmp.Or(s, "unknown") }
 
-// print writes the version on the first line, as other programs may read it, and the rest below.
-func (b build) print(w io.Writer) {
-	fmt.Fprintf(w, "millrace %s\n", b.version)
+// runVersion prints the version on the first line, as other programs may read it, and the rest
+// below.
+func runVersion(_ context.Context, _ []string, stdout, _ io.Writer) error {
+	b := thisBuild()
+	fmt.Fprintf(stdout, "millrace %s\n", b.version)
 	for _, row := range [][2]string{
 		{"commit", b.commit}, {"go", b.golang}, {"pebble", b.pebble}, {"zstd", b.zstd}, {"--intern", b.uidStore},
 	} {
-		fmt.Fprintf(w, "  %-9s %s\n", row[0], row[1])
+		fmt.Fprintf(stdout, "  %-9s %s\n", row[0], row[1])
 	}
-}
-
-func runVersion(_ context.Context, _ []string, stdout, _ io.Writer) error {
-	thisBuild().print(stdout)
 	return nil
 }
