@@ -273,20 +273,15 @@ func TestSpool(t *testing.T) {
 	}
 }
 
-// emptyLog has no references, or no events.
-type emptyLog struct {
-	fakeLog
-	on bool
-}
+// emptyLog has no references.
+type emptyLog struct{ fakeLog }
 
-func (l *emptyLog) References() (replay.EpochEnd, bool) { return replay.EpochEnd{Epoch: 1}, l.on }
+func (*emptyLog) References() (after replay.EpochEnd, ok bool) { return after, false }
 
-// TestImportNeedsALog: an import needs a log with references and events, and rows need a time.
+// TestImportNeedsALog: an import needs a log with events that are not stamped ahead.
 func TestImportNeedsALog(t *testing.T) {
-	for on, want := range map[bool]string{false: "start the server with --references=on first", true: "the log has no events with references yet"} {
-		if _, err := NewImport(t.Context(), ImportConfig{Log: &emptyLog{on: on}}); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("references %t: %v", on, err)
-		}
+	if _, err := NewImport(t.Context(), ImportConfig{Log: &fakeLog{}}); err == nil || !strings.Contains(err.Error(), "the log has no events with references yet") {
+		t.Errorf("a log without events: %v", err)
 	}
 	if _, err := NewImport(t.Context(), ImportConfig{Log: &fakeLog{begin: -1, events: []replay.Change{{Seq: 1}}}}); err != nil {
 		t.Error(err)
@@ -299,16 +294,6 @@ func TestImportNeedsALog(t *testing.T) {
 	cancel(errTest)
 	if _, err := NewImport(ended, ImportConfig{Log: &fakeLog{}}); !errors.Is(err, errTest) {
 		t.Errorf("%v", err)
-	}
-	i, err := NewImport(t.Context(), ImportConfig{Log: &fakeLog{events: []replay.Change{{Seq: 1, TimeUS: 1}}}, UIDs: make(fakeUIDs), Progress: func() {}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := i.Begin("did:web:example.com", 0); err == nil || !strings.Contains(err.Error(), "give --as-of TIME") {
-		t.Errorf("rows without a time: %v", err)
-	}
-	if i.AsOf = time.UnixMicro(1); i.Begin("did:web:example.com", 0) != nil {
-		t.Error("rows of a time are refused")
 	}
 }
 

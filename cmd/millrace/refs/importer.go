@@ -28,9 +28,10 @@ type Log interface {
 	References() (after replay.EpochEnd, ok bool)
 }
 
-// Import imports accounts into the reference store, which must be at the log's end. It is a Sink;
-// Finish comes last. An account is imported with one batch, so that a crash leaves it either as it
-// was or imported. Those that were imported are passed over when an import is begun again.
+// Import imports accounts into the reference store, which must be at the log's end. The log must
+// have references, and rows need AsOf. It is a Sink; Finish comes last. An account is imported with
+// one batch, so that a crash leaves it either as it was or imported. Those that were imported are
+// passed over when an import is begun again.
 type Import struct {
 	ImportConfig
 	Done ImportCounts
@@ -108,12 +109,9 @@ func NewImport(ctx context.Context, cfg ImportConfig) (*Import, error) {
 }
 
 // firstStamp returns the stamp of the first event that the log has with its references.
-func (i *Import) firstStamp() (us int64, err error) {
-	after, ok := i.Log.References()
-	if !ok {
-		return 0, errors.New("the log has no references: start the server with --references=on first")
-	}
-	us, ok, err = FirstEvent(i.ctx, i.Log, after)
+func (i *Import) firstStamp() (int64, error) {
+	after, _ := i.Log.References()
+	us, ok, err := FirstEvent(i.ctx, i.Log, after)
 	switch first := time.UnixMicro(us); {
 	case err != nil:
 	case !ok:
@@ -154,10 +152,7 @@ func (i *Import) Begin(did string, rev uint64) error {
 		}
 	}
 	a := &importedAccount{did: did, rev: rev, rows: rev == 0}
-	switch {
-	case a.rows && i.AsOf.IsZero():
-		return errors.New("rows do not say of which time they are: give --as-of TIME")
-	case a.rows:
+	if a.rows {
 		a.rev = uint64(i.AsOf.Add(-clockSlack).UnixMicro()) << 10
 		a.at = make(map[uint64]int)
 	}

@@ -14,7 +14,7 @@ func (i *Import) readLog() error {
 	for _, a := range i.group {
 		of[a.uid] = a
 	}
-	after, _ := i.Log.References() // NewImport has seen that there are some
+	after, _ := i.Log.References()
 	if n := i.resumeBefore(); n > 0 {
 		after = i.resume[n-1].at
 	}
