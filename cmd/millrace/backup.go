@@ -17,7 +17,6 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"millrace/dict"
 	"millrace/intern"
 	"millrace/intern/kv/pebblekv"
 	"millrace/replay"
@@ -118,10 +117,7 @@ func (c *backupConfig) copyStopped(dir string) (*backupManifest, error) {
 	if err := refuseNewer(context.Background(), c.dataDir); err != nil {
 		return nil, err
 	}
-	dicts, err := dict.NewRegistry(dict.BuiltIn(), dict.Shipped()...)
-	if err != nil {
-		return nil, err
-	}
+	dicts := shippedDictionaries()
 	defer dicts.Close()
 	at, err := replay.CheckpointClosed(replay.Config{Dir: source.logDir(), MaxOpenFiles: commandFiles(), Dictionaries: dicts}, filepath.Join(dir, "log"))
 	if errors.Is(err, replay.ErrNoLog) {

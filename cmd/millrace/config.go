@@ -283,12 +283,21 @@ func (c *config) proxies() ([]netip.Prefix, error) {
 }
 
 // jetstreamDictionary returns the dictionary that Jetstream's clients carry.
-func jetstreamDictionary() (*dict.Dictionary, error) {
+func jetstreamDictionary() *dict.Dictionary {
 	d, err := dict.Parse(jetstream.Dictionary())
 	if err != nil {
-		return nil, fmt.Errorf("Jetstream's dictionary: %w", err)
+		panic(fmt.Sprintf("Jetstream's dictionary: %v", err)) // it is part of the program
 	}
-	return d, nil
+	return d
+}
+
+// shippedDictionaries are enough to read a log, which has its others.
+func shippedDictionaries() *dict.Registry {
+	dicts, err := dict.NewRegistry(dict.BuiltIn(), dict.Shipped()...)
+	if err != nil {
+		panic(fmt.Sprintf("load the dictionaries: %v", err)) // likewise
+	}
+	return dicts
 }
 
 // Values of --zstd-dictionary that name no file.
@@ -301,7 +310,7 @@ const (
 func (c *config) storedDictionary() (*dict.Dictionary, error) {
 	switch c.dictionary {
 	case dictionaryJetstream:
-		return jetstreamDictionary()
+		return jetstreamDictionary(), nil
 	case dictionaryBuiltIn:
 		return dict.BuiltIn(), nil
 	}

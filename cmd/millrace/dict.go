@@ -197,11 +197,7 @@ func reportDictionary(w io.Writer, path string, d *dict.Dictionary, compared []n
 		return nil
 	}
 	fmt.Fprintf(w, "Each of %d events that no training saw, compressed alone:\n\n", len(held))
-	v1, err := jetstreamDictionary()
-	if err != nil {
-		return err
-	}
-	rows := append([]namedDictionary{{"no dictionary", nil}, {"built-in", dict.BuiltIn()}, {"Jetstream's", v1}}, compared...)
+	rows := append([]namedDictionary{{"no dictionary", nil}, {"built-in", dict.BuiltIn()}, {"Jetstream's", jetstreamDictionary()}}, compared...)
 	rows = append(rows, namedDictionary{path, d})
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(table, "ID\tbytes\tratio\tµs an event\t\n")
@@ -231,11 +227,7 @@ func runDictInspect(_ context.Context, files []string, stdout, _ io.Writer) erro
 	if err != nil {
 		return err
 	}
-	v1, err := jetstreamDictionary()
-	if err != nil {
-		return err
-	}
-	shipped := append(dict.Shipped(), v1)
+	shipped := append(dict.Shipped(), jetstreamDictionary())
 	for i, nd := range ds {
 		if i > 0 {
 			fmt.Fprintln(stdout)

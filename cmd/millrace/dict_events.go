@@ -118,10 +118,7 @@ func (s *sampler) fromLog(ctx context.Context, dataDir, cursor string) (_ [][]by
 			return nil, err
 		}
 	}
-	dicts, err := dict.NewRegistry(dict.BuiltIn(), dict.Shipped()...)
-	if err != nil {
-		return nil, err
-	}
+	dicts := shippedDictionaries()
 	defer dicts.Close()
 	log, err := replay.Open(replay.Config{Dir: (&config{dataDir: dataDir}).logDir(), ReadOnly: true, MaxOpenFiles: commandFiles(), Dictionaries: dicts})
 	switch {

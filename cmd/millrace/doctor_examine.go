@@ -15,7 +15,6 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"millrace/dict"
 	"millrace/intern"
 	"millrace/intern/kv/pebblekv"
 	"millrace/public/client"
@@ -203,10 +202,7 @@ func (c *checkup) has(name string) bool {
 }
 
 func lookAtLog(dir string, files vfs.FS) (found *logFound, err error) {
-	dicts, err := dict.NewRegistry(dict.BuiltIn(), dict.Shipped()...)
-	if err != nil {
-		return nil, err
-	}
+	dicts := shippedDictionaries()
 	defer dicts.Close()
 	log, err := replay.Open(replay.Config{Dir: dir, FS: files, ReadOnly: true, MaxOpenFiles: commandFiles(), Dictionaries: dicts})
 	if err != nil {

@@ -98,9 +98,7 @@ func (p *storeFlags) open(ctx context.Context, mode refsMode, stderr io.Writer) 
 	if s.store, err = references.Open(cfg); err != nil {
 		return s, err
 	}
-	if s.dicts, err = dict.NewRegistry(dict.BuiltIn(), dict.Shipped()...); err != nil {
-		return s, err
-	}
+	s.dicts = shippedDictionaries()
 	if err := s.openLog(); err != nil || mode <= refsRead {
 		return s, err
 	}

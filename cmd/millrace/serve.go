@@ -168,11 +168,7 @@ func (d *daemon) openStores(ctx context.Context, shares memoryShares) error {
 	if err := pebbleguard.MakeDir(vfs.Default, cfg.dataDir); err != nil {
 		return adviseDataDir(err, cfg.dataDir)
 	}
-	v1, err := jetstreamDictionary()
-	if err != nil {
-		return err
-	}
-	if d.dicts, err = dict.NewRegistry(stored, append(dict.Shipped(), v1)...); err != nil {
+	if d.dicts, err = dict.NewRegistry(stored, append(dict.Shipped(), jetstreamDictionary())...); err != nil {
 		return fmt.Errorf("load the dictionaries: %w", err)
 	}
 	if d.uids, err = d.openUIDs(ctx, shares); err != nil {
