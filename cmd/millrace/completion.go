@@ -123,13 +123,11 @@ func (c *command) complete(words []string) []string {
 func joinEquals(words []string) []string {
 	var joined []string
 	for i, w := range words {
-		n := len(joined)
 		switch {
-		case w == "=" && n > 0 && i == len(words)-1:
-			joined = append(joined, "") // the value, which is completed alone
-		case w == "=" && n > 0: // between a flag and its value
-		default:
+		case w != "=" || len(joined) == 0:
 			joined = append(joined, w)
+		case i == len(words)-1:
+			joined = append(joined, "") // the value, which is completed alone
 		}
 	}
 	return joined

@@ -54,7 +54,7 @@ func setFromEnviron(fs *flag.FlagSet, environ []string) error {
 	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	for _, kv := range environ {
 		name, value, _ := strings.Cut(kv, "=")
-		if !strings.HasPrefix(name, envPrefix) || isForeignEnv(name) {
+		if !strings.HasPrefix(name, envPrefix) || strings.HasPrefix(name, envTestPrefix) || kubernetesEnv.MatchString(name) {
 			continue
 		}
 		flagName := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, envPrefix), "_", "-"))
@@ -87,11 +87,6 @@ func checkFlagValues(fs *flag.FlagSet) (err error) {
 // kubernetesEnv matches variables that Kubernetes sets in pods beside a service whose name begins
 // with millrace.
 var kubernetesEnv = regexp.MustCompile(`_SERVICE_(HOST|PORT)|_PORT(_[0-9]|$)`)
-
-// isForeignEnv recognizes variables that begin like ours and are for tests or other programs.
-func isForeignEnv(name string) bool {
-	return strings.HasPrefix(name, envTestPrefix) || kubernetesEnv.MatchString(name)
-}
 
 // usageError is a mistake in how millrace was called: exit code 2.
 type usageError struct{ err error }

@@ -35,13 +35,8 @@ func (d *daemon) openGraph(ctx context.Context, shares memoryShares) (err error)
 	if !d.cfg.graph {
 		return nil
 	}
-	d.graph, err = feed.New(ctx, d.graphConfig(shares))
-	return err
-}
-
-func (d *daemon) graphConfig(shares memoryShares) feed.Config {
 	limit := shares.goLimit(d.cfg.memory)
-	return feed.Config{
+	d.graph, err = feed.New(ctx, feed.Config{
 		Store:        d.refs,
 		Log:          d.log,
 		SourceNumber: d.log.SourceNumber,
@@ -53,5 +48,6 @@ func (d *daemon) graphConfig(shares memoryShares) feed.Config {
 		Heap:         func(bytes int64) { debug.SetMemoryLimit(limit + bytes) },
 		Logger:       d.logger.With("part", "graph"),
 		Registerer:   d.registry,
-	}
+	})
+	return err
 }

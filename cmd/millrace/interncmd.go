@@ -208,7 +208,7 @@ func (j *internJob) skip(ctx context.Context) (raised int, err error) {
 	}
 	if dir := j.storeDir(); dir != "" {
 		if m, err := readBackupManifest(dir); err == nil && m != nil {
-			j.by, raised, err = intern.SkipRestored(ctx, j.store, m.age())
+			j.by, raised, err = intern.SkipRestored(ctx, j.store, time.Since(m.Made))
 			return raised, err
 		}
 	}

@@ -49,9 +49,6 @@ func markRestored(dir string) error {
 	return syncDir(dir)
 }
 
-// age is how long ago the backup was made, by this machine's clock.
-func (m *backupManifest) age() time.Duration { return time.Since(m.Made) }
-
 // skipRestored raises the sequences of a UID store that was restored from a backup, so that no UID
 // is given out twice. It needs the UID store and the log open, and comes before the first UID. It
 // returns what is known of the backup, and nil if the directory is none or a later start skips.
@@ -69,7 +66,7 @@ func (d *daemon) skipRestored(ctx context.Context) (*backupManifest, error) {
 	case m.UIDStore == "" || !d.uids.embedded():
 		logger.Info("restored from a backup of the log only; if a shared UID store was restored as well, stop its servers and run millrace intern skip-ahead")
 	default:
-		n, raised, err := intern.SkipRestored(ctx, d.uids.store, m.age())
+		n, raised, err := intern.SkipRestored(ctx, d.uids.store, time.Since(m.Made))
 		if err != nil {
 			return nil, fmt.Errorf("restored from a backup of %v: %w", m.Made, err)
 		}

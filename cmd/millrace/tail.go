@@ -182,7 +182,7 @@ func (t *tailer) print(e *client.Event) {
 
 // write prints a line. The cursor is that after it.
 func (t *tailer) write(line []byte, cursor string) {
-	if !t.out.fits(line) {
+	if len(t.out.held)+len(line) > tailBuffer {
 		t.flush()
 	}
 	t.out.hold(line, cursor)

@@ -23,9 +23,6 @@ type heldLine struct {
 	cursor string // after it
 }
 
-// fits says whether the line can be held, too.
-func (w *lineWriter) fits(line []byte) bool { return len(w.held)+len(line) <= tailBuffer }
-
 // hold adds a line, which stays the caller's. The cursor is that after it.
 func (w *lineWriter) hold(line []byte, cursor string) {
 	w.held = append(w.held, line...)
