@@ -2,9 +2,7 @@ package relaysim
 
 import (
 	"context"
-	"math/rand/v2"
 	"net/url"
-	"strconv"
 	"time"
 )
 
@@ -30,12 +28,12 @@ func numberingActions() []action {
 				}
 				r.producer.now.seq += n
 				return map[string]any{"seq": r.producer.now.seq}, nil
-			}, func(rng *rand.Rand) int64 { return 1 + rng.Int64N(5000) }),
+			}),
 		number("repeat", "n=N: send the newest N messages again, under their old numbers", "n", 1, maxRepeat,
 			func(r *Relay, n int64) (map[string]any, error) {
 				repeated, err := r.producer.repeat(n)
 				return map[string]any{"repeated": repeated}, err
-			}, func(rng *rand.Rand) int64 { return 1 + rng.Int64N(200) }),
+			}),
 		number("again", "n=N: send the newest N frames again, under new numbers, with their revs and times", "n", 1000, maxAgain,
 			func(r *Relay, n int64) (map[string]any, error) {
 				t := r.producer.traffic
@@ -44,16 +42,16 @@ func numberingActions() []action {
 				}
 				t.again.left = min(int(n), len(t.again.sent))
 				return map[string]any{"again": t.again.left}, nil
-			}, func(rng *rand.Rand) int64 { return 1 + rng.Int64N(200) }),
+			}),
 		number("burst", "n=N: the next N messages at once, whatever the rate", "n", 1000, maxBurst,
 			func(r *Relay, n int64) (map[string]any, error) {
 				r.producer.burst += n
 				return nil, nil
-			}, func(rng *rand.Rand) int64 { return 1 + rng.Int64N(2000) }),
+			}),
 		number("forget", "keep=N: move the window past all but the newest N messages", "keep", 0, maxBurst,
 			func(r *Relay, n int64) (map[string]any, error) {
 				return map[string]any{"lost_through": r.producer.now.win.forget(n)}, nil
-			}, func(rng *rand.Rand) int64 { return rng.Int64N(1000) }).asRisky(),
+			}),
 		number("restart-numbering", "after=N: close connections and begin again after N (0), silently", "after", 0, maxJump,
 			func(r *Relay, n int64) (map[string]any, error) {
 				if r.producer.traffic.verbatim {
@@ -61,31 +59,19 @@ func numberingActions() []action {
 				}
 				r.producer.renumber(n)
 				return map[string]any{"epoch": r.producer.now.epoch}, nil
-			}, func(rng *rand.Rand) int64 { return rng.Int64N(100) }).asRisky(),
+			}),
 		number("comeback", "close connections and return to the numbering before the last restart-numbering", "", 0, 0,
 			func(r *Relay, _ int64) (map[string]any, error) {
 				if err := r.producer.comeback(); err != nil {
 					return nil, err
 				}
 				return map[string]any{"epoch": r.producer.now.epoch, "seq": r.producer.now.seq}, nil
-			}, func(*rand.Rand) int64 { return 0 }).asRisky(),
-		{
-			name: "inject", help: "kind=K: send a malformed message of that kind; --list-hostile names them",
-			run: runInject, draw: func(rng *rand.Rand, r *Relay) url.Values {
-				kinds := r.producer.hostile.kinds
-				return url.Values{"kind": {kinds[rng.IntN(len(kinds))].name}}
-			},
-		},
+			}),
+		{name: "inject", help: "kind=K: send a malformed message of that kind; --list-hostile names them", run: runInject},
 		lasting("quiet", "for=D: produce nothing for D; pings are answered", func(ctx context.Context, r *Relay, d time.Duration) error {
 			return r.producer.do(ctx, func() { r.producer.stalled = time.Now().Add(d) })
 		}),
 	}
-}
-
-// asRisky marks an action as one that schedules draw only if it is named.
-func (a action) asRisky() action {
-	a.risky = true
-	return a
 }
 
 func runInject(ctx context.Context, r *Relay, q url.Values) (result map[string]any, err error) {
@@ -109,35 +95,16 @@ func runInject(ctx context.Context, r *Relay, q url.Values) (result map[string]a
 // connectionActions are what happens to connections.
 func connectionActions() []action {
 	return []action{
-		{
-			name: "disconnect", help: "after=BYTES: close all connections, after that much more data (0), within a frame or not",
-			run: runDisconnect, draw: func(rng *rand.Rand, _ *Relay) url.Values {
-				return url.Values{"after": {strconv.Itoa(rng.IntN(20_000))}}
-			},
-		},
-		{
-			name: "too-slow", help: "end all connections with ConsumerTooSlow", run: runTooSlow,
-			draw: func(*rand.Rand, *Relay) url.Values { return nil },
-		},
+		{name: "disconnect", help: "after=BYTES: close all connections, after that much more data (0), within a frame or not", run: runDisconnect},
+		{name: "too-slow", help: "end all connections with ConsumerTooSlow", run: runTooSlow},
 		lasting("stall", "for=D: write nothing at all for D, not even pongs", func(_ context.Context, r *Relay, d time.Duration) error {
 			r.faults.stall(d)
 			return nil
 		}),
+		{name: "drip", help: "for=D&bytes=N: write N bytes a second only, for D", run: runDrip},
 		{
-			name: "drip", help: "for=D&bytes=N: write N bytes a second only, for D", run: runDrip,
-			draw: func(rng *rand.Rand, _ *Relay) url.Values {
-				q := drawDuration(rng)
-				q.Set("bytes", strconv.Itoa(1000+rng.IntN(100_000)))
-				return q
-			},
-		},
-		action{
 			name: "plc", help: "fault=NAME: from now on the PLC directory, GET /DID, fails in that way, or in none; did=DID&key-of=OTHER: an account has the key of another", run: runPLC,
-			draw: func(rng *rand.Rand, _ *Relay) url.Values {
-				names := append(PLCFaults(), "")
-				return url.Values{"fault": {names[rng.IntN(len(names))]}}
-			},
-		}.asRisky(),
+		},
 	}
 }
 

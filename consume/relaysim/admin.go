@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -14,19 +13,12 @@ import (
 	"time"
 )
 
-// action is something that an operator, or the schedule of faults, can make happen.
+// action is something that an operator can make happen.
 type action struct {
 	name string
 	help string // its parameters and what it does
 	run  func(ctx context.Context, r *Relay, q url.Values) (map[string]any, error)
-	draw func(rng *rand.Rand, r *Relay) url.Values // random parameters for schedules
-
-	// A consumer may be unable to hold all of the truth after it: schedules draw it only if it is
-	// named.
-	risky bool
 }
-
-func (a action) String() string { return a.name }
 
 // routeAdmin adds the admin endpoints.
 func (r *Relay) routeAdmin(mux *http.ServeMux) {
@@ -93,12 +85,6 @@ func paramDuration(q url.Values) (time.Duration, error) {
 	return d, nil
 }
 
-// drawDuration draws what paramDuration reads.
-func drawDuration(rng *rand.Rand) url.Values {
-	d := time.Duration(rng.Int64N(int64(500 * time.Millisecond)))
-	return url.Values{"for": {d.Round(time.Millisecond).String()}}
-}
-
 // lasting makes an action with a duration for a parameter.
 func lasting(name, help string, run func(ctx context.Context, r *Relay, d time.Duration) error) action {
 	return action{name: name, help: help, run: func(ctx context.Context, r *Relay, q url.Values) (map[string]any, error) {
@@ -107,12 +93,12 @@ func lasting(name, help string, run func(ctx context.Context, r *Relay, d time.D
 			return nil, err
 		}
 		return nil, run(ctx, r, d)
-	}, draw: func(rng *rand.Rand, _ *Relay) url.Values { return drawDuration(rng) }}
+	}}
 }
 
 // number makes an action with one number for a parameter, that runs between two frames.
-func number(name, help, parameter string, otherwise, most int64, run func(r *Relay, n int64) (map[string]any, error), draw func(rng *rand.Rand) int64) action {
-	a := action{name: name, help: help, run: func(ctx context.Context, r *Relay, q url.Values) (result map[string]any, err error) {
+func number(name, help, parameter string, otherwise, most int64, run func(r *Relay, n int64) (map[string]any, error)) action {
+	return action{name: name, help: help, run: func(ctx context.Context, r *Relay, q url.Values) (result map[string]any, err error) {
 		n, err := param(q, parameter, otherwise, 0, most)
 		if err != nil {
 			return nil, err
@@ -122,8 +108,4 @@ func number(name, help, parameter string, otherwise, most int64, run func(r *Rel
 		}
 		return result, err
 	}}
-	a.draw = func(rng *rand.Rand, _ *Relay) url.Values {
-		return url.Values{parameter: {strconv.FormatInt(draw(rng), 10)}}
-	}
-	return a
 }

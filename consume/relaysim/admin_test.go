@@ -1,11 +1,8 @@
 package relaysim
 
 import (
-	"bytes"
 	"encoding/json"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -153,57 +150,6 @@ func TestAdminErrors(t *testing.T) {
 	var status map[string]any
 	if err := json.NewDecoder(res.Body).Decode(&status); err != nil || status["seq"] != 5.0 || status["messages"] != 5.0 {
 		t.Errorf("status %v (%v)", status, err)
-	}
-}
-
-// TestSchedule: faults come by themselves and are written down; a consumer that reconnects with its
-// cursor gets everything all the same, in order.
-func TestSchedule(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "schedule.jsonl")
-	r := startRelay(t, "--rate", "3000", "--frames", "6000", "--wait-for-consumer", "--faults-every", "20ms", "--schedule", file,
-		"--fault-kinds", "disconnect,stall,drip,quiet,repeat,too-slow,burst")
-	last, connections := int64(0), 0
-	var kept []received
-	for last < 6000 {
-		c := r.connect("cursor=" + itoa(last))
-		connections++
-		for last < 6000 {
-			m, err := c.next()
-			if err != nil {
-				break
-			}
-			if strings.Contains(string(m.data), "ConsumerTooSlow") {
-				continue
-			}
-			if seq := seqOf(t, m.data); seq > last {
-				if seq != last+1 {
-					t.Fatalf("got %d after %d", seq, last)
-				}
-				last = seq
-				kept = append(kept, m)
-			}
-		}
-		c.Close()
-	}
-	checkTruth(t, recompute(t, 0, kept), r.lines())
-	b, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b = b[:bytes.LastIndexByte(b, '\n')+1] // there are more to come
-	kinds := make(map[string]int)
-	for line := range strings.Lines(string(b)) {
-		var f fault
-		if err := json.Unmarshal([]byte(line), &f); err != nil {
-			t.Fatal(err)
-		}
-		if f.Error != "" {
-			t.Errorf("%s: %s", f.Action, f.Error)
-		}
-		kinds[f.Action]++
-	}
-	if len(kinds) < 5 || connections < 2 {
-		t.Errorf("%d connections, faults %v", connections, kinds)
 	}
 }
 

@@ -4,11 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"strings"
-	"text/tabwriter"
-	"time"
 )
 
 // Config says what a simulated relay sends, how fast, and what goes wrong. Its zero value is a
@@ -47,13 +43,7 @@ type Config struct {
 	HostileEvery int64  // one of so many messages is a malformed one; 0: none
 	HostileKinds string // which kinds, between commas; "": all
 
-	FaultyEvery int64  // one of so many messages is a commit that verification finds wrong; 0: none
-	FaultyKinds string // which faults, between commas; "": all
-
-	FaultsEvery time.Duration // mean time between faults; 0: none
-	// which actions, between commas; "": all that a consumer can survive whole
-	FaultKinds string
-	Schedule   string // file of the faults; "": none
+	FaultyEvery int64 // one of so many messages is a commit that verification finds wrong; 0: none
 
 	Logger *slog.Logger // nil: nothing is logged
 }
@@ -94,7 +84,6 @@ func (c Config) Validate() error {
 		{"churn-every", c.ChurnEvery < 0},
 		{"hostile-every", c.HostileEvery < 0},
 		{"faulty-every", c.FaultyEvery < 0},
-		{"faults-every", c.FaultsEvery < 0},
 	} {
 		if f.bad {
 			return fmt.Errorf("--%s: value out of range", f.name)
@@ -114,33 +103,3 @@ func (c Config) Validate() error {
 
 // verbatim says that frames go out as they were captured.
 func (c *Config) verbatim() bool { return c.Capture != "" && c.Once }
-
-// choose returns those of all that have one of the names, which are between commas; "": all. A name
-// may end in *. An error names the flag, and says what a name is of and what lists all.
-func choose[T fmt.Stringer](all []T, names, flag, what, lister string) (chosen []T, err error) {
-	if names == "" {
-		return all, nil
-	}
-	for name := range strings.SplitSeq(names, ",") {
-		before := len(chosen)
-		prefix, many := strings.CutSuffix(name, "*")
-		for _, one := range all {
-			if one.String() == name || many && strings.HasPrefix(one.String(), prefix) {
-				chosen = append(chosen, one)
-			}
-		}
-		if len(chosen) == before {
-			return nil, fmt.Errorf("--%s: no %s is called %q; %s names them", flag, what, name, lister)
-		}
-	}
-	return chosen, nil
-}
-
-// printReasons prints names, a line each, with what a correct consumer makes of each.
-func printReasons[T fmt.Stringer](w io.Writer, all []T, reason func(T) string) {
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	defer t.Flush()
-	for _, one := range all {
-		fmt.Fprintf(t, "%s\t%s\n", one, cmp.Or(reason(one), "(served)"))
-	}
-}

@@ -24,8 +24,8 @@ func TestConfig(t *testing.T) {
 		"--first-seq=-1": "--first-seq: value", "--restart-numbering-after=-1": "--restart-numbering-after: value",
 		"--window-frames=2": "", "--window-frames=1": "--window-frames: value", "--window-bytes=2097152": "", "--window-bytes=2097151": "--window-bytes: value",
 		"--churn-every=-1": "--churn-every: value", "--hostile-every=-1": "--hostile-every: value", "--faulty-every=-1": "--faulty-every: value",
-		"--faults-every=-1s": "--faults-every: value", "--faulty-every=1": "--faulty-every needs --signed",
-		signed: "", signed + "--once": "no --capture or --once", signed + "--capture=x": "no --capture or --once",
+		"--faulty-every=1": "--faulty-every needs --signed",
+		signed:             "", signed + "--once": "no --capture or --once", signed + "--capture=x": "no --capture or --once",
 		"--capture=x --once": "", "--capture=x --once --first-seq=1": "", "--once --first-seq=2": "", "--capture=x --first-seq=2": "",
 		"--capture=x --once --first-seq=2": "sends frames as they are", "--capture=x --once --restart-numbering-after=1": "sends frames as they are",
 		"--capture=x --once --hostile-every=1": "sends frames as they are", "--capture=x --once --churn-every=1": "sends frames as they are",
@@ -49,82 +49,28 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestChoose: names choose in the order in which they are given, and one that chooses nothing is an
-// error.
-func TestChoose(t *testing.T) {
-	for names, want := range map[string]string{"": "[a1 a2 b1]", "b1,a1": "[b1 a1]", "a*": "[a1 a2]", "*": "[a1 a2 b1]", "a": "", "a1,c*": "", "a1,": ""} {
-		got, err := choose([]action{{name: "a1"}, {name: "a2"}, {name: "b1"}}, names, "flag", "thing", "A list")
+// TestChooseHostile: names choose in the order in which they are given, and one that chooses nothing
+// is an error.
+func TestChooseHostile(t *testing.T) {
+	for names, want := range map[string]string{"info,empty": "info empty ", "error-t*": "error-too-slow ", "sync,sync": "sync sync ", "error": "", "empty,x*": "", "info,": ""} {
+		chosen, err := chooseHostile(names)
 		if err != nil {
-			if missing := names[strings.LastIndexByte(names, ',')+1:]; want != "" || err.Error() != fmt.Sprintf("--flag: no thing is called %q; A list names them", missing) {
+			if missing := names[strings.LastIndexByte(names, ',')+1:]; want != "" || err.Error() != fmt.Sprintf("--hostile-kinds: no kind is called %q; --list-hostile names them", missing) {
 				t.Errorf("%q: %v", names, err)
 			}
-		} else if fmt.Sprint(got) != want {
+			continue
+		}
+		got := ""
+		for _, k := range chosen {
+			got += k.name + " "
+		}
+		if got != want {
 			t.Errorf("%q chooses %v", names, got)
 		}
 	}
-	var b bytes.Buffer
-	printReasons(&b, []action{{name: "a"}, {name: "long"}}, func(a action) string { return map[string]string{"long": "bad"}[a.name] })
-	if got := b.String(); got != "a     (served)\nlong  bad\n" {
-		t.Errorf("%q", got)
-	}
-}
-
-// TestDrawnParameters: what a schedule draws for an action, the action takes. Risky ones are drawn
-// only if they are named.
-func TestDrawnParameters(t *testing.T) {
-	all, err := drawable("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	names := func(actions []action) (s string) {
-		for _, a := range actions {
-			s += a.name + " "
-		}
-		return s
-	}
-	if got := names(all); got != "jump repeat again burst inject quiet disconnect too-slow stall drip " {
-		t.Errorf("drawn are %s", got)
-	}
-	if some, err := drawable("forget,plc"); err != nil || names(some) != "forget plc " {
-		t.Errorf("%s, %v", names(some), err)
-	}
-	if _, err := drawable("rain"); err == nil || !strings.Contains(err.Error(), "--fault-kinds: no action is called") {
-		t.Errorf("%v", err)
-	}
-	r := newRelay(t, "--generate", "10", "--accounts", "5")
-	rng := newRand(7, "test")
-	most := map[string]float64{"jump by": 5000, "repeat n": 200, "again n": 200, "burst n": 2000, "forget keep": 999, "restart-numbering after": 99,
-		"disconnect after": 19_999, "drip bytes": 100_999}
-	least := map[string]float64{"jump by": 1, "repeat n": 1, "again n": 1, "burst n": 1, "drip bytes": 1000}
-	seen := make(map[string]float64)
-	for range 3000 {
-		for _, a := range actions() {
-			for name, q := range a.draw(rng, r) {
-				key := a.name + " " + name
-				if most[key] > 0 {
-					n, err := param(url.Values{"n": q}, "n", -1, int64(least[key]), int64(most[key]))
-					if err != nil {
-						t.Fatalf("%s: %v", key, err)
-					}
-					seen[key] = max(seen[key], float64(n))
-				} else if name == "for" {
-					d, err := paramDuration(url.Values{"for": q})
-					if err != nil || d > 500*time.Millisecond {
-						t.Fatalf("%s: %v, %v", key, d, err)
-					}
-					seen[key] = max(seen[key], float64(d))
-				}
-			}
-		}
-	}
-	for key, m := range most {
-		if seen[key] < 0.9*m {
-			t.Errorf("%s is at most %v", key, seen[key])
-		}
-	}
-	for _, name := range []string{"quiet", "stall", "drip"} {
-		if seen[name+" for"] < 0.9*float64(500*time.Millisecond) {
-			t.Errorf("%s is for %v at most", name, seen[name+" for"])
+	for _, names := range []string{"", "*"} {
+		if chosen, err := chooseHostile(names); len(chosen) != len(hostileKinds()) || err != nil {
+			t.Errorf("%q chooses %d kinds, %v", names, len(chosen), err)
 		}
 	}
 }

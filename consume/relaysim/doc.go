@@ -21,8 +21,8 @@
 //
 // With Clock "virtual" the messages, and the truth, follow from Config alone. Every random choice
 // comes from Seed, by a generator of its own for each part. With the wall clock only time and rev
-// differ. What arrives at a consumer when, and where faults (FaultsEvery) fall in the stream,
-// depends on the machine. Which faults come, with what parameters, follows from the seed.
+// differ. What arrives at a consumer when, and where faults fall in the stream, depends on the
+// machine.
 //
 // # Concurrency
 //

@@ -28,7 +28,7 @@ func TestNewFails(t *testing.T) {
 	}
 	none, odd, truth := filepath.Join(dir, "none", "x"), write("odd", "\x02\x00\x00\x00ab"), write("truth", "no line\n")
 	for flags, says := range map[string]string{
-		"": "", "--frames=-1": "--frames: value", "--hostile-kinds=x": "--hostile-kinds: no kind", "--signed --faulty-every=1 --faulty-kinds=x": "--faulty-kinds: no fault",
+		"": "", "--frames=-1": "--frames: value", "--hostile-kinds=x": "--hostile-kinds: no kind",
 		"--capture=" + none: "open capture", "--capture=" + odd: "no frames to send", "--once --capture=" + odd: "", "--truth=" + none: "open truth file",
 		"--truth-append --truth-references --truth=" + truth: "go on with truth file: read truth line", "--truth-append --truth=" + truth: "",
 	} {

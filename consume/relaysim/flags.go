@@ -39,11 +39,6 @@ func (c *Config) DefineFlags(fs *flag.FlagSet) {
 	fs.StringVar(&c.HostileKinds, "hostile-kinds", "", "the `kinds` for --hostile-every, between commas; a kind may end in * ; default: all")
 
 	fs.Int64Var(&c.FaultyEvery, "faulty-every", 0, "with --signed, make one of so many `messages`, or the next that can be, a commit that verification finds wrong, all faults in turn; 0: none")
-	fs.StringVar(&c.FaultyKinds, "faulty-kinds", "", "the `faults` for --faulty-every, between commas; default: all")
-
-	fs.DurationVar(&c.FaultsEvery, "faults-every", 0, "let something go wrong that often on average, drawn from the seed, also after --frames (repeat and inject then send more); 0: never")
-	fs.StringVar(&c.FaultKinds, "fault-kinds", "", "the admin `actions` for --faults-every, between commas; default: all after which a consumer can still hold everything, which excludes forget, restart-numbering and comeback")
-	fs.StringVar(&c.Schedule, "schedule", "", "write each fault to `file`, one JSON line each")
 }
 
 // ParseFlags returns the Config that the flags of DefineFlags make, for callers without flags of

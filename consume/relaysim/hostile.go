@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 
 	"github.com/ipfs/go-cid"
 	"github.com/multiformats/go-multihash"
@@ -18,8 +19,6 @@ type hostileKind struct {
 	make   func(k *messageBuilder) hostileMessage
 	huge   bool // megabytes: comes rarely in the mix
 }
-
-func (k *hostileKind) String() string { return k.name }
 
 // hostileMessage is what a kind makes.
 type hostileMessage struct {
@@ -87,6 +86,27 @@ func (h *hostileMix) append(b *batch, kind *hostileKind, epoch uint32, seq int64
 		b.truth = appendTruthLine(b.truth, epoch, number, e)
 	}
 	return max(seq, number)
+}
+
+// chooseHostile returns the kinds of these names, which are between commas; "": all. A name may end
+// in *.
+func chooseHostile(names string) (chosen []*hostileKind, err error) {
+	if names == "" {
+		return hostileKinds(), nil
+	}
+	for name := range strings.SplitSeq(names, ",") {
+		before := len(chosen)
+		prefix, many := strings.CutSuffix(name, "*")
+		for _, kind := range hostileKinds() {
+			if kind.name == name || many && strings.HasPrefix(kind.name, prefix) {
+				chosen = append(chosen, kind)
+			}
+		}
+		if len(chosen) == before {
+			return nil, fmt.Errorf("--hostile-kinds: no kind is called %q; --list-hostile names them", name)
+		}
+	}
+	return chosen, nil
 }
 
 // findHostile returns the kind of that name.

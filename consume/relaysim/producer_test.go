@@ -1,7 +1,6 @@
 package relaysim
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -116,35 +115,6 @@ func TestPopulation(t *testing.T) {
 	some := p.count - len(slices.DeleteFunc(drawn, func(n int) bool { return n > 0 }))
 	if first < 20_000 || first > 80_000 || some < 5000 {
 		t.Errorf("the first 100 of 10000 DIDs got %d of 100000 draws; %d were drawn at all", first, some)
-	}
-}
-
-// TestScheduleDraws: what goes wrong follows from the seed.
-func TestScheduleDraws(t *testing.T) {
-	r := startRelay(t, "--frames", "1")
-	draw := func(seed uint64) (out []string) {
-		drawn, err := drawable("")
-		if err != nil {
-			t.Fatal(err)
-		}
-		rng := newRand(seed, "faults")
-		for range 200 {
-			a := drawn[rng.IntN(len(drawn))]
-			if a.risky {
-				t.Fatalf("%s was drawn", a.name)
-			}
-			out = append(out, fmt.Sprint(a.name, a.draw(rng, r.Relay).Encode()))
-		}
-		return out
-	}
-	if !slices.Equal(draw(1), draw(1)) || slices.Equal(draw(1), draw(2)) {
-		t.Error("the draws do not follow from the seed")
-	}
-	if drawn, err := drawable("forget,comeback"); err != nil || len(drawn) != 2 {
-		t.Errorf("by name: %d actions, %v", len(drawn), err)
-	}
-	if _, err := drawable("nothing"); err == nil {
-		t.Error("an unknown name passes")
 	}
 }
 

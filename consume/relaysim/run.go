@@ -1,12 +1,14 @@
 package relaysim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"text/tabwriter"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -30,11 +32,7 @@ func New(cfg Config) (*Relay, error) {
 	}
 	cfg = cfg.withDefaults()
 	began := time.Now()
-	kinds, err := choose(hostileKinds(), cfg.HostileKinds, "hostile-kinds", "kind", "--list-hostile")
-	if err != nil {
-		return nil, err
-	}
-	commitFaults, err := choose(CommitFaults(), cfg.FaultyKinds, "faulty-kinds", "fault", "--list-faulty")
+	kinds, err := chooseHostile(cfg.HostileKinds)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +48,7 @@ func New(cfg Config) (*Relay, error) {
 		templates: templates, clock: clk, population: population, rng: newRand(cfg.Seed, "traffic"), deletable: make(map[string][]deletableRecord),
 		verbatim: cfg.verbatim(), once: cfg.Once, fresh: cfg.Capture != "" && !cfg.Once, keepKeys: cfg.KeepKeys, syncs: cfg.TruthSync,
 		churn:  newChurn(cfg.ChurnEvery, clk, cfg.Seed, cfg.Truth != ""),
-		faulty: faultyMix{kinds: commitFaults, every: cfg.FaultyEvery, follows: make(map[string]bool)},
+		faulty: faultyMix{kinds: CommitFaults(), every: cfg.FaultyEvery, follows: make(map[string]bool)},
 	}
 	t.dropSyncs()
 	if cfg.Signed {
@@ -110,9 +108,6 @@ func (r *Relay) Serve(ctx context.Context, listener net.Listener) (err error) {
 		return nil
 	})
 	group.Go(func() error { return r.producer.run(ctx) })
-	if r.cfg.FaultsEvery > 0 {
-		group.Go(func() error { return r.runSchedule(ctx) })
-	}
 	group.Go(func() error {
 		<-ctx.Done()
 		r.end()
@@ -124,10 +119,18 @@ func (r *Relay) Serve(ctx context.Context, listener net.Listener) (err error) {
 // ListHostile prints the library of malformed messages, a line each: name, and what a correct
 // consumer counts it as.
 func ListHostile(w io.Writer) {
-	printReasons(w, hostileKinds(), func(k *hostileKind) string { return k.reason })
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	defer t.Flush()
+	for _, k := range hostileKinds() {
+		fmt.Fprintf(t, "%s\t%s\n", k.name, cmp.Or(k.reason, "(served)"))
+	}
 }
 
 // ListFaulty prints the faults of commits, a line each: name, and what a correct verifier says.
 func ListFaulty(w io.Writer) {
-	printReasons(w, CommitFaults(), func(f CommitFault) string { return f.Reason })
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	defer t.Flush()
+	for _, f := range CommitFaults() {
+		fmt.Fprintf(t, "%s\t%s\n", f.Name, f.Reason)
+	}
 }
