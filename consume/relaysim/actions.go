@@ -69,7 +69,7 @@ func numberingActions() []action {
 			}),
 		{name: "inject", help: "kind=K: send a malformed message of that kind; --list-hostile names them", run: runInject},
 		lasting("quiet", "for=D: produce nothing for D; pings are answered", func(ctx context.Context, r *Relay, d time.Duration) error {
-			return r.producer.do(ctx, func() { r.producer.stalled = time.Now().Add(d) })
+			return r.producer.do(ctx, func() error { r.producer.stalled = time.Now().Add(d); return nil })
 		}),
 	}
 }
@@ -82,13 +82,11 @@ func runInject(ctx context.Context, r *Relay, q url.Values) (result map[string]a
 	if err != nil {
 		return nil, err
 	}
-	stopped := r.producer.do(ctx, func() {
-		err = r.producer.inject(kind)
+	err = r.producer.do(ctx, func() error {
+		err := r.producer.inject(kind)
 		result = map[string]any{"seq": r.producer.now.seq}
+		return err
 	})
-	if stopped != nil {
-		return nil, stopped
-	}
 	return result, err
 }
 

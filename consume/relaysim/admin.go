@@ -103,9 +103,7 @@ func number(name, help, parameter string, otherwise, most int64, run func(r *Rel
 		if err != nil {
 			return nil, err
 		}
-		if stopped := r.producer.do(ctx, func() { result, err = run(r, n) }); stopped != nil {
-			return nil, stopped
-		}
+		err = r.producer.do(ctx, func() (err error) { result, err = run(r, n); return err })
 		return result, err
 	}}
 }

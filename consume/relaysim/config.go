@@ -25,16 +25,14 @@ type Config struct {
 	Frames          int64   // stop after that many messages; 0: never
 	WaitForConsumer bool    // begin when the first consumer is connected
 	FirstSeq        int64   // number of the first frame; 0: 1
-	RenumberAfter   int64   // restart the numbering after that many messages; 0: never
 
 	WindowFrames int64 // messages kept for cursors; 0: 200,000
 	WindowBytes  int64 // bytes kept for cursors; 0: 256 MiB
 	FutureError  bool  // answer a cursor beyond the newest frame with FutureCursor; else go live
 	OutdatedInfo bool  // answer a cursor older than the window with an OutdatedCursor #info
 
-	Truth       string // file of what a correct consumer must hold; "": none
-	TruthAppend bool   // go on with an existing one
-	TruthSync   bool   // also for consumers of #sync
+	Truth     string // file of what a correct consumer must hold; "": none
+	TruthSync bool   // also for consumers of #sync
 	// lines say what records refer to and referred to; all that are alive are in memory
 	TruthReferences bool
 
@@ -78,7 +76,6 @@ func (c Config) Validate() error {
 		{"rate", c.Rate < 0 || c.Rate > 1e9},
 		{"frames", c.Frames < 0},
 		{"first-seq", c.FirstSeq < 1},
-		{"restart-numbering-after", c.RenumberAfter < 0},
 		{"window-frames", c.WindowFrames < 2},
 		{"window-bytes", c.WindowBytes < 2*chunkBytes},
 		{"churn-every", c.ChurnEvery < 0},
@@ -95,8 +92,8 @@ func (c Config) Validate() error {
 	if c.FaultyEvery > 0 && !c.Signed {
 		return errors.New("--faulty-every needs --signed")
 	}
-	if c.verbatim() && (c.RenumberAfter > 0 || c.HostileEvery > 0 || c.ChurnEvery > 0 || c.FirstSeq != 1) {
-		return errors.New("--capture with --once sends frames as they are: no --first-seq, --restart-numbering-after, --hostile-every or --churn-every")
+	if c.verbatim() && (c.HostileEvery > 0 || c.ChurnEvery > 0 || c.FirstSeq != 1) {
+		return errors.New("--capture with --once sends frames as they are: no --first-seq, --hostile-every or --churn-every")
 	}
 	return nil
 }

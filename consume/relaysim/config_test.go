@@ -21,13 +21,13 @@ func TestConfig(t *testing.T) {
 		"": "", "--generate=1": "", "--generate=-1": "--generate: value out of range", "--accounts=2": "", "--accounts=1": "--accounts: value",
 		"--population=2": "", "--population=1": "--population: value", "--clock=virtual": "", "--clock=sun": "--clock: value",
 		"--rate=1e9": "", "--rate=1000000001": "--rate: value", "--rate=-1": "--rate: value", "--frames=-1": "--frames: value",
-		"--first-seq=-1": "--first-seq: value", "--restart-numbering-after=-1": "--restart-numbering-after: value",
+		"--first-seq=-1":    "--first-seq: value",
 		"--window-frames=2": "", "--window-frames=1": "--window-frames: value", "--window-bytes=2097152": "", "--window-bytes=2097151": "--window-bytes: value",
 		"--churn-every=-1": "--churn-every: value", "--hostile-every=-1": "--hostile-every: value", "--faulty-every=-1": "--faulty-every: value",
 		"--faulty-every=1": "--faulty-every needs --signed",
 		signed:             "", signed + "--once": "no --capture or --once", signed + "--capture=x": "no --capture or --once",
 		"--capture=x --once": "", "--capture=x --once --first-seq=1": "", "--once --first-seq=2": "", "--capture=x --first-seq=2": "",
-		"--capture=x --once --first-seq=2": "sends frames as they are", "--capture=x --once --restart-numbering-after=1": "sends frames as they are",
+		"--capture=x --once --first-seq=2":     "sends frames as they are",
 		"--capture=x --once --hostile-every=1": "sends frames as they are", "--capture=x --once --churn-every=1": "sends frames as they are",
 	} {
 		cfg, err := ParseFlags(strings.Fields(flags))

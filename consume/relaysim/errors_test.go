@@ -19,18 +19,13 @@ import (
 // TestNewFails: what a relay cannot be made of is said at once.
 func TestNewFails(t *testing.T) {
 	dir := t.TempDir()
-	write := func(name, text string) string {
-		name = filepath.Join(dir, name)
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return name
+	none, odd := filepath.Join(dir, "none", "x"), filepath.Join(dir, "odd")
+	if err := os.WriteFile(odd, []byte("\x02\x00\x00\x00ab"), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	none, odd, truth := filepath.Join(dir, "none", "x"), write("odd", "\x02\x00\x00\x00ab"), write("truth", "no line\n")
 	for flags, says := range map[string]string{
 		"": "", "--frames=-1": "--frames: value", "--hostile-kinds=x": "--hostile-kinds: no kind",
 		"--capture=" + none: "open capture", "--capture=" + odd: "no frames to send", "--once --capture=" + odd: "", "--truth=" + none: "open truth file",
-		"--truth-append --truth-references --truth=" + truth: "go on with truth file: read truth line", "--truth-append --truth=" + truth: "",
 	} {
 		cfg, err := ParseFlags(append(strings.Fields(flags), "--generate=10", "--accounts=5"))
 		if err != nil {

@@ -22,7 +22,6 @@ func (c *Config) DefineFlags(fs *flag.FlagSet) {
 	fs.Int64Var(&c.Frames, "frames", 0, "stop after that many `messages` and keep connections open; 0: never")
 	fs.BoolVar(&c.WaitForConsumer, "wait-for-consumer", false, "do not begin before the first consumer is connected")
 	fs.Int64Var(&c.FirstSeq, "first-seq", 1, "`number` of the first frame; for going on after a restart")
-	fs.Int64Var(&c.RenumberAfter, "restart-numbering-after", 0, "after that many `messages`, and again after as many, close all connections and begin at 1; 0: never")
 
 	fs.Int64Var(&c.WindowFrames, "window-frames", 200_000, "`messages` kept for cursors")
 	fs.Int64Var(&c.WindowBytes, "window-bytes", 256<<20, "`bytes` kept for cursors")
@@ -30,7 +29,6 @@ func (c *Config) DefineFlags(fs *flag.FlagSet) {
 	fs.BoolVar(&c.OutdatedInfo, "outdated-cursor-info", false, "answer a cursor older than the window with an OutdatedCursor #info; default: just begin with the oldest frame")
 
 	fs.StringVar(&c.Truth, "truth", "", "write what a correct consumer must hold to `file`, one JSON line an event, ahead of the frames: epoch (counts new numberings, from 0), seq, op, and event (the JSON with time_us 0)")
-	fs.BoolVar(&c.TruthAppend, "truth-append", false, "go on with an existing truth file")
 	fs.BoolVar(&c.TruthSync, "truth-sync", false, "the truth file also has the events of #sync frames, for a consumer that takes them")
 	fs.BoolVar(&c.TruthReferences, "truth-references", false, "the lines of the truth file also say which DIDs and AT URIs a record has as values (references: pairs of path and value), which a changed or deleted one had (had), and whether the record has come before (repeated); empty ones are left out; takes memory for each record")
 

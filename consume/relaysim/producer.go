@@ -31,15 +31,14 @@ type producer struct {
 	hostile  *hostileMix // nil: none
 	truth    *truthFile  // nil: none
 	commands chan func()
-	current  atomic.Pointer[numbering]
-	made     atomic.Int64 // messages so far
-	shown    atomic.Int64 // of them, those that are in the truth file and in the window
+	current  atomic.Pointer[numbering] // now, for those outside of run; they leave seq alone
+	made     atomic.Int64              // messages so far
+	shown    atomic.Int64              // of them, those that are in the truth file and in the window
 
 	// Owned by run:
-	now      numbering
+	now      *numbering
 	old      *numbering // the one before
 	epochs   uint32     // numberings so far
-	inEpoch  int64      // messages in this numbering
 	batch    batch
 	due      time.Time // when the next frame is due, with a rate
 	burst    int64     // frames that are due at once
@@ -57,31 +56,23 @@ func newProducer(cfg Config, firstSeq int64, t *traffic, h *hostileMix, truth *t
 
 // begin starts a numbering after seq.
 func (p *producer) begin(seq int64) {
-	p.now = numbering{epoch: p.epochs, seq: seq, win: newWindow(seq, p.cfg.WindowFrames, p.cfg.WindowBytes)}
+	p.now = &numbering{epoch: p.epochs, seq: seq, win: newWindow(seq, p.cfg.WindowFrames, p.cfg.WindowBytes)}
 	p.epochs++
-	p.inEpoch = 0
-	p.publish()
-}
-
-// publish shows the numbering to those outside of run.
-func (p *producer) publish() {
-	n := p.now
-	p.current.Store(&n)
+	p.current.Store(p.now)
 }
 
 // errStopped is what do returns once its context has ended.
 var errStopped = errors.New("the producer has stopped")
 
-// do runs f between two frames, in the producer's goroutine, and waits for it.
-func (p *producer) do(ctx context.Context, f func()) error {
-	done := make(chan struct{})
+// do runs f between two frames, in the producer's goroutine, and returns its error.
+func (p *producer) do(ctx context.Context, f func() error) error {
+	done := make(chan error, 1)
 	select {
-	case p.commands <- func() { defer close(done); f() }:
+	case p.commands <- func() { done <- f() }:
+		return <-done
 	case <-ctx.Done():
 		return errStopped
 	}
-	<-done
-	return nil
 }
 
 // run produces until ctx ends, or the truth file fails.
@@ -178,12 +169,6 @@ func (p *producer) finish() {
 func (p *producer) produce(n int64) (made int64, err error) {
 	p.batch.reset()
 	for made < n && len(p.batch.wire) < batchBytes && !p.traffic.done() {
-		if p.cfg.RenumberAfter > 0 && p.inEpoch == p.cfg.RenumberAfter {
-			if err := p.flush(); err != nil {
-				return made, err
-			}
-			p.renumber(0)
-		}
 		p.one()
 		made++
 	}
@@ -198,7 +183,6 @@ func (p *producer) one() {
 		p.traffic.append(&p.batch, p.now.epoch, p.now.seq+1)
 		p.now.seq = max(p.now.seq, p.batch.entries[len(p.batch.entries)-1].seq)
 	}
-	p.inEpoch++
 	p.made.Add(1)
 }
 
@@ -220,8 +204,8 @@ func (p *producer) flush() error {
 // comeback.
 func (p *producer) renumber(seq int64) {
 	old := p.now
-	p.old = &old
 	p.begin(seq)
+	p.old = old
 	old.win.close(errRenumbering)
 	p.cfg.Logger.Info("numbering began anew", "epoch", p.now.epoch, "old_seq", old.seq, "seq", seq)
 }
@@ -233,13 +217,10 @@ func (p *producer) comeback() error {
 	if p.old == nil {
 		return errNoOldNumbering
 	}
-	now := p.now
-	p.now = *p.old
-	p.old = &now
-	p.inEpoch = 0
+	p.now, p.old = p.old, p.now
 	p.now.win.reopen()
-	p.publish()
-	now.win.close(errRenumbering)
+	p.current.Store(p.now)
+	p.old.win.close(errRenumbering)
 	p.cfg.Logger.Info("old numbering came back", "epoch", p.now.epoch, "seq", p.now.seq)
 	return nil
 }

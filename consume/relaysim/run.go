@@ -60,7 +60,7 @@ func New(cfg Config) (*Relay, error) {
 	}
 	var truth *truthFile
 	if cfg.Truth != "" {
-		if truth, err = openTruth(cfg.Truth, cfg.TruthAppend, cfg.TruthReferences); err != nil {
+		if truth, err = openTruth(cfg.Truth, cfg.TruthReferences); err != nil {
 			return nil, err
 		}
 	}

@@ -29,26 +29,15 @@ type truthFile struct {
 	lines []byte // scratch
 }
 
-// openTruth begins a truth file, or goes on with one if grow is set.
-func openTruth(name string, grow, references bool) (*truthFile, error) {
-	mode := os.O_TRUNC
-	if grow {
-		mode = os.O_APPEND
-	}
-	f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|mode, 0o644)
+// openTruth begins a truth file.
+func openTruth(name string, references bool) (*truthFile, error) {
+	f, err := os.Create(name)
 	if err != nil {
 		return nil, fmt.Errorf("open truth file: %w", err)
 	}
 	t := &truthFile{f: f}
 	if references {
 		t.table = NewTable()
-		before, err := os.ReadFile(name)
-		if err == nil {
-			_, err = t.table.complete(nil, before)
-		}
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("go on with truth file: %w", err), f.Close())
-		}
 	}
 	return t, nil
 }
