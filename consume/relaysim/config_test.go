@@ -1,7 +1,6 @@
 package relaysim
 
 import (
-	"bytes"
 	"fmt"
 	"math"
 	"net/url"
@@ -122,16 +121,6 @@ func TestFaultsOfConnections(t *testing.T) {
 	}{{6, false}, {4, true}} {
 		if n, broken := g.allow(6); n != want.n || broken != want.broken {
 			t.Errorf("%d bytes, broken %t; want %+v", n, broken, want)
-		}
-	}
-}
-
-// TestWirePayload: the payload of frames of each length.
-func TestWirePayload(t *testing.T) {
-	for _, n := range []int{0, 125, 126, 1<<16 - 1, 1 << 16} {
-		payload := bytes.Repeat([]byte{7}, n)
-		if got := wirePayload(append(appendWireHeader(nil, false, n), payload...)); !bytes.Equal(got, payload) {
-			t.Errorf("%d bytes come as %d", n, len(got))
 		}
 	}
 }

@@ -245,6 +245,11 @@ func message(kind string, body any) []byte {
 	return cbor.Append(payload, body)
 }
 
+// errorMessage returns an error frame.
+func errorMessage(name, text string) []byte {
+	return cbor.Append(cbor.Append(nil, map[string]any{"op": -1}), map[string]any{"error": name, "message": text})
+}
+
 // blockCID returns the CID of a DAG-CBOR block.
 func blockCID(data []byte) cid.Cid {
 	id, err := cid.NewPrefixV1(cid.DagCBOR, multihash.SHA2_256).Sum(data)

@@ -1,7 +1,5 @@
 package relaysim
 
-import "millrace/consume/relaysim/cbor"
-
 // oldBy is how far the numbers of old frames lie below the newest one.
 const oldBy = 100_000
 
@@ -10,10 +8,7 @@ const oldBy = 100_000
 // harmless even to a consumer that begins with it.
 func streamKinds() []*hostileKind {
 	failed := func(name, code string) *hostileKind {
-		return unnumbered(name, reasonError, func(*messageBuilder) []byte {
-			payload := cbor.Append(nil, map[string]any{"op": -1})
-			return cbor.Append(payload, map[string]any{"error": code, "message": "and the stream goes on"})
-		})
+		return unnumbered(name, reasonError, func(*messageBuilder) []byte { return errorMessage(code, "and the stream goes on") })
 	}
 	old := func(k *messageBuilder) []byte {
 		return k.commit(func(b map[string]any) {

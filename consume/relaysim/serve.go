@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
-
-	"millrace/consume/relaysim/cbor"
 )
 
 const (
@@ -182,10 +180,11 @@ func (r *Relay) feed(ctx context.Context, c *conn, cursor int64, live bool) erro
 	consumer, outdated, future := win.join(cursor, live)
 	defer consumer.leave()
 	if future && r.cfg.FutureError {
-		return c.end(errFuture, errorFrame("FutureCursor", "the cursor is beyond the newest event"))
+		return c.end(errFuture, errorMessage("FutureCursor", "the cursor is beyond the newest event"))
 	}
 	if outdated && r.cfg.OutdatedInfo {
-		if err := c.write(infoFrame("OutdatedCursor", "the oldest events asked for are gone")); err != nil {
+		info := message("#info", map[string]any{"name": "OutdatedCursor", "message": "the oldest events asked for are gone"})
+		if err := c.write(wireFrame(info)); err != nil {
 			return err
 		}
 	}
@@ -197,7 +196,7 @@ func (r *Relay) feed(ctx context.Context, c *conn, cursor int64, live bool) erro
 		wire, frames, more, err := consumer.take(writeBytes)
 		switch {
 		case errors.Is(err, errTooSlow):
-			return c.end(err, errorFrame("ConsumerTooSlow", "the consumer did not keep up"))
+			return c.end(err, errorMessage("ConsumerTooSlow", "the consumer did not keep up"))
 		case err != nil:
 			return err
 		case frames > 0:
@@ -243,25 +242,15 @@ func (c *conn) write(wire []byte) error {
 }
 
 // end writes a last message and a close frame, and returns why.
-func (c *conn) end(why error, wire []byte) error {
+func (c *conn) end(why error, last []byte) error {
 	const policyViolation = "\x88\x02\x03\xf0"
-	if err := c.write(append(wire, policyViolation...)); err != nil {
+	if err := c.write(append(wireFrame(last), policyViolation...)); err != nil {
 		return err
 	}
 	return why
 }
 
-// errorFrame makes the message of an error, header included.
-func errorFrame(name, message string) []byte {
-	return wireFrame(map[string]any{"op": -1}, map[string]any{"error": name, "message": message})
-}
-
-// infoFrame makes an #info message, header included.
-func infoFrame(name, message string) []byte {
-	return wireFrame(map[string]any{"op": 1, "t": "#info"}, map[string]any{"name": name, "message": message})
-}
-
-func wireFrame(header, body map[string]any) []byte {
-	payload := cbor.Append(cbor.Append(nil, header), body)
+// wireFrame makes the websocket frame of a message.
+func wireFrame(payload []byte) []byte {
 	return append(appendWireHeader(nil, false, len(payload)), payload...)
 }

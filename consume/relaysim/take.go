@@ -15,18 +15,8 @@ func (r *Relay) Take(n int) []Message {
 	for range n {
 		b.reset()
 		p.one()
-		out = append(out, Message{Payload: bytes.Clone(wirePayload(b.wire)), Fault: p.traffic.faulty.injected})
+		payload := b.wire[len(b.wire)-b.entries[0].payload:]
+		out = append(out, Message{Payload: bytes.Clone(payload), Fault: p.traffic.faulty.injected})
 	}
 	return out
-}
-
-// wirePayload returns the payload of a frame that appendWireHeader began.
-func wirePayload(wire []byte) []byte {
-	switch wire[1] {
-	case 126:
-		return wire[4:]
-	case 127:
-		return wire[10:]
-	}
-	return wire[2:]
 }

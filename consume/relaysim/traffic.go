@@ -185,8 +185,9 @@ type batch struct {
 
 // entry is one message: its number and where it ends.
 type entry struct {
-	seq int64 // 0: it has no number of its own
-	end int   // one past its last byte
+	seq     int64 // 0: it has no number of its own
+	end     int   // one past its last byte
+	payload int   // bytes of it
 }
 
 func (b *batch) reset() {
@@ -197,7 +198,7 @@ func (b *batch) reset() {
 func (b *batch) add(seq int64, text bool, payload []byte) {
 	b.wire = appendWireHeader(b.wire, text, len(payload))
 	b.wire = append(b.wire, payload...)
-	b.entries = append(b.entries, entry{seq: seq, end: len(b.wire)})
+	b.entries = append(b.entries, entry{seq: seq, end: len(b.wire), payload: len(payload)})
 }
 
 // addPattern appends a binary message made from p.

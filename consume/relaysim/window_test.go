@@ -67,7 +67,7 @@ func (m *windowModel) publish() {
 		}
 		m.all = append(m.all, windowMessage{m.head, message})
 		b.wire = append(b.wire, message...)
-		b.entries = append(b.entries, entry{seq, len(b.wire)})
+		b.entries = append(b.entries, entry{seq: seq, end: len(b.wire)})
 	}
 	m.w.publish(&b)
 	clear(b.wire)
@@ -195,7 +195,7 @@ func TestWindowModel(t *testing.T) {
 // are there only.
 func TestWindowEnds(t *testing.T) {
 	w := newWindow(0, modelFrames, modelBytes)
-	w.publish(&batch{wire: []byte("one"), entries: []entry{{1, 3}}})
+	w.publish(&batch{wire: []byte("one"), entries: []entry{{seq: 1, end: 3}}})
 	c, _, _ := w.join(0, false)
 	w.close(errRenumbering)
 	if wire, frames, _, err := c.take(10); string(wire) != "one" || frames != 1 || err != nil {

@@ -8,48 +8,30 @@ import (
 	"github.com/multiformats/go-multihash"
 )
 
-// vocabulary is what texts of one language are made of.
-type vocabulary struct {
-	lang   string
-	words  string // between spaces
-	joined bool   // written without spaces
+// lexicon is what texts are made of.
+type lexicon struct {
+	langs []string
+	words map[string][]string // by language
 }
 
-// vocabularies are the languages of the world, the common ones first.
-func vocabularies() []vocabulary {
-	return []vocabulary{
-		{lang: "en", words: "river mill water wheel stone bread morning quiet train window garden coffee paper letter bridge " +
+// newLexicon returns the words of the world.
+func newLexicon() *lexicon {
+	l := &lexicon{words: make(map[string][]string)}
+	for _, v := range []struct{ lang, words string }{
+		{"en", "river mill water wheel stone bread morning quiet train window garden coffee paper letter bridge " +
 			"again never maybe really today someone thinking about another small yellow bird while rain keeps falling on old roofs " +
 			"it's don't \"quoted\" <tag> R&D and the of to in is was for with"},
-		{lang: "ja", joined: true, words: "今日 は 天気 が よい 川 の 水 を 見る 朝 コーヒー 飲み たい 電車 遅れ て いる 猫 寝る また 明日 です ね 楽しい おはよう 本 読む"},
-		{lang: "pt", words: "rio moinho água hoje amanhã não você está muito bom coração manhã café chuva então também gente são mais"},
-		{lang: "es", words: "río molino agua mañana niño qué está lluvia después corazón también aquí pequeño ¿verdad? ¡claro! tren pan"},
-		{lang: "de", words: "Fluss Mühle Wasser heute Straße schön über Bäckerei früh Zug Fenster vielleicht trotzdem größer nicht mehr"},
-		{lang: "ko", words: "강 물 아침 커피 기차 고양이 오늘 내일 정말 좋아요 비 창문 책 읽기 안녕하세요"},
-		{lang: "ar", words: "نهر ماء صباح قهوة قطار اليوم غدا مطر كتاب نافذة"},
-		{lang: "th", joined: true, words: "แม่น้ำ น้ำ เช้า กาแฟ รถไฟ วันนี้ พรุ่งนี้ ฝน หนังสือ แมว"},
-		{lang: "uk", words: "річка млин вода ранок кава потяг сьогодні дощ вікно книжка їжак"},
-	}
-}
-
-func emojis() []string {
-	return []string{"🙂", "😭", "🔥", "💦", "🦋", "❤️", "👩‍👩‍👧‍👦", "🇺🇦", "🏳️‍🌈", "👍🏽", "🌊", "🌾", "🎉", "💀"}
-}
-
-// lexicon holds the words of the world, cut up once.
-type lexicon struct {
-	langs  []string
-	words  map[string][]string
-	joined map[string]bool
-	emojis []string
-}
-
-func newLexicon() *lexicon {
-	l := &lexicon{words: make(map[string][]string), joined: make(map[string]bool), emojis: emojis()}
-	for _, v := range vocabularies() {
+		{"ja", "今日 は 天気 が よい 川 の 水 を 見る 朝 コーヒー 飲み たい 電車 遅れ て いる 猫 寝る また 明日 です ね 楽しい おはよう 本 読む"},
+		{"pt", "rio moinho água hoje amanhã não você está muito bom coração manhã café chuva então também gente são mais"},
+		{"es", "río molino agua mañana niño qué está lluvia después corazón también aquí pequeño ¿verdad? ¡claro! tren pan"},
+		{"de", "Fluss Mühle Wasser heute Straße schön über Bäckerei früh Zug Fenster vielleicht trotzdem größer nicht mehr"},
+		{"ko", "강 물 아침 커피 기차 고양이 오늘 내일 정말 좋아요 비 창문 책 읽기 안녕하세요"},
+		{"ar", "نهر ماء صباح قهوة قطار اليوم غدا مطر كتاب نافذة"},
+		{"th", "แม่น้ำ น้ำ เช้า กาแฟ รถไฟ วันนี้ พรุ่งนี้ ฝน หนังสือ แมว"},
+		{"uk", "річка млин вода ранок кава потяг сьогодні дощ вікно книжка їжак"},
+	} {
 		l.langs = append(l.langs, v.lang)
 		l.words[v.lang] = strings.Fields(v.words)
-		l.joined[v.lang] = v.joined
 	}
 	return l
 }
@@ -71,14 +53,17 @@ func (w *world) word(lang string) string {
 	return words[w.rng.IntN(len(words))]
 }
 
-func (w *world) emoji() string { return w.words.emojis[w.rng.IntN(len(w.words.emojis))] }
+func (w *world) emoji() string {
+	all := []string{"🙂", "😭", "🔥", "💦", "🦋", "❤️", "👩‍👩‍👧‍👦", "🇺🇦", "🏳️‍🌈", "👍🏽", "🌊", "🌾", "🎉", "💀"}
+	return all[w.rng.IntN(len(all))]
+}
 
 // sentence makes up to some thirty words, with line breaks and emoji at times.
 func (w *world) sentence(lang string) string {
 	var b strings.Builder
 	for i := range 2 + w.rng.IntN(8) + w.rng.IntN(24) {
 		switch {
-		case i == 0 || w.words.joined[lang]:
+		case i == 0 || lang == "ja" || lang == "th": // without spaces
 		case w.chance(25):
 			b.WriteString("\n\n")
 		default:
