@@ -7,14 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 // process is a child of the measurement.
@@ -127,45 +126,22 @@ func (u usage) cores(before usage) float64 {
 	return (u.cpu - before.cpu).Seconds() / u.at.Sub(before.at).Seconds()
 }
 
-// clockTicks is how many ticks a second has in the CPU times of /proc. On Linux it is always 100.
-const clockTicks = 100
-
 // usage returns the CPU time and memory that the process has used so far.
 func (p *process) usage() (usage, error) { return usageOf(p.cmd.Process.Pid) }
 
-func usageOf(pid int) (u usage, err error) {
-	u.at = time.Now()
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+func usageOf(pid int) (usage, error) {
+	at := time.Now()
+	p, err := procfs.NewProc(pid)
 	if err != nil {
-		return u, fmt.Errorf("read /proc (this measurement runs on Linux only): %w", err)
+		return usage{}, fmt.Errorf("read /proc (this measurement runs on Linux only): %w", err)
 	}
-	// The name in parentheses may hold anything; fields 14 and 15 of the whole are the 12th and
-	// 13th after it.
-	fields := strings.Fields(string(raw[bytes.LastIndexByte(raw, ')')+1:]))
-	if len(fields) < 13 {
-		return u, errors.New("read /proc: too few fields")
+	stat, statErr := p.Stat()
+	status, err := p.NewStatus()
+	if err := errors.Join(statErr, err); err != nil {
+		return usage{}, fmt.Errorf("read /proc: %w", err)
 	}
-	for _, f := range fields[11:13] {
-		ticks, err := strconv.ParseInt(f, 10, 64)
-		if err != nil {
-			return u, fmt.Errorf("read /proc: %w", err)
-		}
-		u.cpu += time.Duration(ticks) * time.Second / clockTicks
-	}
-	if raw, err = os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)); err != nil {
-		return u, err
-	}
-	for line := range strings.Lines(string(raw)) {
-		name, value, _ := strings.Cut(line, ":")
-		kib, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
-		switch name {
-		case "VmRSS":
-			u.rss = kib << 10
-		case "VmHWM":
-			u.peak = kib << 10
-		}
-	}
-	return u, nil
+	cpu := time.Duration(stat.CPUTime() * float64(time.Second))
+	return usage{at: at, cpu: cpu, rss: int64(status.VmRSS), peak: int64(status.VmHWM)}, nil
 }
 
 func pause(ctx context.Context, d time.Duration) error {

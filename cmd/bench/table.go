@@ -8,6 +8,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 // table prints rows in Markdown, in columns, once it has all of them.
@@ -52,11 +54,9 @@ func (p *progress) report(format string, args ...any) {
 // printMachine says what was measured on, and when.
 func printMachine(out io.Writer) {
 	model := runtime.GOARCH
-	raw, _ := os.ReadFile("/proc/cpuinfo") // Linux has it
-	for line := range strings.Lines(string(raw)) {
-		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
-			model = strings.TrimSpace(value)
-			break
+	if proc, err := procfs.NewDefaultFS(); err == nil { // Linux has it
+		if cpus, err := proc.CPUInfo(); err == nil && len(cpus) > 0 {
+			model = cpus[0].ModelName
 		}
 	}
 	fmt.Fprintf(out, "%s, %d CPUs, %s, %s\n\n", model, runtime.NumCPU(), runtime.Version(), time.Now().UTC().Format(time.DateOnly))
