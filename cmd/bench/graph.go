@@ -57,17 +57,15 @@ func runGraph(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("bench graph", flag.ContinueOnError)
 	accounts := flags.Int("accounts", 5_500_000, "accounts")
 	mean := flags.Float64("mean", 30.8, "follows of an account")
-	part := flags.Int("part", 10, "the baselines have one account of so many")
 	dir := flags.String("dir", os.TempDir(), "where the snapshot is written")
 	child := flags.String("child", "", "measure one cell in this process: build, serve, http, rows, maps or redis")
-	profile := flags.String("cpuprofile", "", "http: write the server's CPU profile to this file")
 	duration := flags.Duration("duration", 5*time.Second, "of each measurement")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	name := filepath.Join(*dir, "bench.graph")
 	whole := follows{*accounts, *mean, graphUID}
-	small := follows{max(*accounts / *part, 1000), *mean, graphUID}
+	small := follows{max(*accounts/10, 1000), *mean, graphUID} // of the baselines
 	switch *child {
 	case "build":
 		return graphBuild(ctx, whole, name, out)
@@ -76,7 +74,7 @@ func runGraph(ctx context.Context, args []string, out io.Writer) error {
 	case "http":
 		return graphHTTP(ctx, args, name, *duration, out)
 	case "server":
-		return graphServer(ctx, whole, name, *profile, out)
+		return graphServer(ctx, whole, name, out)
 	case "rows":
 		return graphRows(ctx, follows{max(*accounts/50, 1000), *mean, accountUID}, *dir, out)
 	case "maps":
@@ -197,17 +195,18 @@ func graphServe(ctx context.Context, f follows, name string, d time.Duration, ou
 	if err != nil {
 		return err
 	}
-	eight, err := graphEight(ctx, g, f)
+	largest, err := graphFind(ctx, g, f, graph.In, 1, 100_000, 8)
 	if err != nil {
 		return err
 	}
-	r := rand.New(rand.NewPCG(3, 4))
-	draw := func(top int) (viewer, subject uint64) {
-		return viewers[r.IntN(len(viewers))], graphUID(uint64(r.IntN(top)))
+	var eight []*graph.Expr
+	for _, uid := range largest {
+		eight = append(eight, graph.Of(0, graph.In, uid))
 	}
+	r := rand.New(rand.NewPCG(3, 4))
 	against := func(top int) func() *graph.Expr {
 		return func() *graph.Expr {
-			viewer, subject := draw(top)
+			viewer, subject := viewers[r.IntN(len(viewers))], graphUID(uint64(r.IntN(top)))
 			return graph.Join(graph.And, graph.Of(0, graph.Out, viewer), graph.Of(0, graph.In, subject))
 		}
 	}
@@ -259,33 +258,24 @@ func graphMeasure(ctx context.Context, t *table, g *graph.Graph, what string, ex
 
 // graphViewers finds accounts with about a thousand follows.
 func graphViewers(ctx context.Context, g *graph.Graph, f follows) ([]uint64, error) {
-	var found []uint64
-	for n := 0; n < f.accounts && len(found) < 2000; n++ {
-		r, err := g.Count(ctx, graph.Of(0, graph.Out, graphUID(uint64(n))), graph.Limits{})
-		if err != nil {
-			return nil, err
-		}
-		if r.Count >= 900 && r.Count <= 1100 {
-			found = append(found, graphUID(uint64(n)))
-		}
+	found, err := graphFind(ctx, g, f, graph.Out, leastFollows, mostFollows, 2000)
+	if err == nil && len(found) == 0 {
+		err = errNoViewer
 	}
-	if len(found) == 0 {
-		return nil, errNoViewer
-	}
-	return found, nil
+	return found, err
 }
 
-// graphEight finds the eight largest sets of at most 100,000 members.
-func graphEight(ctx context.Context, g *graph.Graph, f follows) ([]*graph.Expr, error) {
-	var found []*graph.Expr
-	for n := 0; n < f.accounts && len(found) < 8; n++ {
-		e := graph.Of(0, graph.In, graphUID(uint64(n)))
-		r, err := g.Count(ctx, e, graph.Limits{})
+// graphFind finds the first accounts whose sets have from least to most members.
+func graphFind(ctx context.Context, g *graph.Graph, f follows, side graph.Direction, least, most, accounts int) ([]uint64, error) {
+	var found []uint64
+	for n := 0; n < f.accounts && len(found) < accounts; n++ {
+		uid := graphUID(uint64(n))
+		r, err := g.Count(ctx, graph.Of(0, side, uid), graph.Limits{})
 		if err != nil {
 			return nil, err
 		}
-		if r.Count > 0 && r.Count <= 100_000 {
-			found = append(found, e)
+		if r.Count >= least && r.Count <= most {
+			found = append(found, uid)
 		}
 	}
 	return found, nil

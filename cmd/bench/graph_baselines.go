@@ -15,10 +15,24 @@ import (
 	"time"
 )
 
-// graphViewer says whether an account serves as viewer in the baselines.
-func graphViewer(follows int) bool { return follows >= 900 && follows <= 1100 }
+// A viewer has about a thousand follows: so many.
+const leastFollows, mostFollows = 900, 1100
 
 var errNoViewer = errors.New("no account has about a thousand follows: more accounts are needed")
+
+// viewers calls do as each does, and returns the viewers and the number of follows.
+func (f follows) viewers(do func(actor uint64, subjects []uint64) error) (viewers []uint64, edges int, err error) {
+	err = f.each(func(actor uint64, subjects []uint64) error {
+		if edges += len(subjects); len(subjects) >= leastFollows && len(subjects) <= mostFollows {
+			viewers = append(viewers, actor)
+		}
+		return do(actor, subjects)
+	})
+	if err == nil && len(viewers) == 0 {
+		err = errNoViewer
+	}
+	return viewers, edges, err
+}
 
 // graphMaps measures Go maps of UIDs.
 func graphMaps(f follows, d time.Duration, out io.Writer) error {
@@ -29,23 +43,15 @@ func graphMaps(f follows, d time.Duration, out io.Writer) error {
 		}
 		m[of][member] = struct{}{}
 	}
-	edges := 0
-	var viewers []uint64
-	err := f.each(func(actor uint64, subjects []uint64) error {
+	viewers, edges, err := f.viewers(func(actor uint64, subjects []uint64) error {
 		for _, subject := range subjects {
 			put(follow, actor, subject)
 			put(followers, subject, actor)
-		}
-		if edges += len(subjects); graphViewer(len(subjects)) {
-			viewers = append(viewers, actor)
 		}
 		return nil
 	})
 	if err != nil {
 		return err
-	}
-	if len(viewers) == 0 {
-		return errNoViewer
 	}
 	fmt.Fprintf(out, "  Go maps: %s accounts, %s follows\n", grouped(f.accounts), grouped(edges))
 	if err := printResident(out, "of Go maps"); err != nil {
@@ -90,15 +96,10 @@ func graphRedis(ctx context.Context, f follows, d time.Duration, out io.Writer) 
 		return err
 	}
 	defer c.conn.Close()
-	edges := 0
-	var viewers []uint64
-	err = f.each(func(actor uint64, subjects []uint64) error {
+	viewers, edges, err := f.viewers(func(actor uint64, subjects []uint64) error {
 		for _, subject := range subjects {
 			c.send("SADD", "o"+strconv.FormatUint(actor, 10), strconv.FormatUint(subject, 10))
 			c.send("SADD", "i"+strconv.FormatUint(subject, 10), strconv.FormatUint(actor, 10))
-		}
-		if edges += len(subjects); graphViewer(len(subjects)) {
-			viewers = append(viewers, actor)
 		}
 		if c.pending > 2000 {
 			return c.receive()
@@ -107,9 +108,6 @@ func graphRedis(ctx context.Context, f follows, d time.Duration, out io.Writer) 
 	})
 	if err = errors.Join(err, c.receive()); err != nil {
 		return err
-	}
-	if len(viewers) == 0 {
-		return errNoViewer
 	}
 	before, err := p.usage()
 	if err != nil {

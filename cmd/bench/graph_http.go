@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"runtime/pprof"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -75,7 +74,7 @@ func (p *proofs) one(client *httpClient, viewer, subject uint64) (members int, e
 // graphServer serves the snapshot until ctx ends; it runs in a process of its own. It compares some
 // answers with the graph's, writes the viewers to a file beside the snapshot, prints its address,
 // and changes the graph meanwhile.
-func graphServer(ctx context.Context, f follows, name, profile string, out io.Writer) (err error) {
+func graphServer(ctx context.Context, f follows, name string, out io.Writer) (err error) {
 	g, err := graph.Load(name, graphConfig())
 	if err != nil {
 		return err
@@ -105,17 +104,6 @@ func graphServer(ctx context.Context, f follows, name, profile string, out io.Wr
 			return err
 		}
 		fmt.Fprintln(out, proofServes+host)
-		if profile != "" {
-			file, err := os.Create(profile)
-			if err != nil {
-				return err
-			}
-			defer file.Close()
-			if err := pprof.StartCPUProfile(file); err != nil {
-				return err
-			}
-			defer pprof.StopCPUProfile()
-		}
 		return p.change(ctx, g)
 	})
 }
