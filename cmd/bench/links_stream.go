@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 
+	"millrace/consume/relaysim"
 	"millrace/replay/references"
 )
 
@@ -67,7 +68,7 @@ func linkUID(worker, n uint64) uint64 { return (worker*1987+77)%(1<<14)<<50 | n 
 
 func accountUID(n uint64) uint64 { return linkUID(accountWorker(n), n+1) }
 
-func accountWorker(n uint64) uint64 { return mix(n) % linkWorkers }
+func accountWorker(n uint64) uint64 { return relaysim.Mix(n) % linkWorkers }
 
 // isAccount says whether a UID is a DID's.
 func isAccount(uid uint64) bool { return uid&(1<<50-1) <= linkAccounts }
@@ -125,7 +126,7 @@ func (l *linkStream) create() references.Change {
 		r := references.Reference{Subject: l.subjects[l.link()].uid}
 		_, r.Path = linkSource(r.Subject)
 		if r.Authority = r.Subject; !isAccount(r.Subject) {
-			r.Authority = r.Subject&^(1<<50-1) | 1 + mix(r.Subject)%1000
+			r.Authority = r.Subject&^(1<<50-1) | 1 + relaysim.Mix(r.Subject)%1000
 		}
 		c.References = append(c.References, r)
 	}

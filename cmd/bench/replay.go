@@ -17,17 +17,15 @@ import (
 // replayFlags are the flags of bench replay.
 type replayFlags struct {
 	programs
-	dir            string
-	events         int64
-	baselineEvents int64
-	seed           uint64
-	only           string
-	repeat         int
-	cold           int
-	readers        int
-	liveRate       int
-	live           time.Duration
-	memory         string
+	dir      string
+	events   int64
+	only     string
+	repeat   int
+	cold     int
+	readers  int
+	liveRate int
+	live     time.Duration
+	memory   string
 }
 
 // replayPart is one part of the measurement.
@@ -56,8 +54,6 @@ func (f *replayFlags) parse(args []string) error {
 	fs.StringVar(&f.dir, "dir", "", "`directory` that the log is kept in between runs; default: millrace-bench in the user's cache directory")
 	fs.StringVar(&f.bin, "bin", "", "directory of millrace and relaysim; empty: they are built")
 	fs.Int64Var(&f.events, "events", 10_000_000, "in the log, at least")
-	fs.Int64Var(&f.baselineEvents, "baseline-events", 0, "of them, the oldest, in the store laid out as Jetstream's; default: a fifth")
-	fs.Uint64Var(&f.seed, "seed", 1, "of the events")
 	fs.StringVar(&f.only, "only", "", "of "+strings.Join(parts, ", ")+", between commas; empty: all")
 	fs.IntVar(&f.repeat, "repeat", 3, "times that a replay is measured; the median counts")
 	fs.IntVar(&f.cold, "cold", 3, "times that one is measured with a server that has served nothing and the log not in the page cache; the worst counts")
@@ -67,9 +63,6 @@ func (f *replayFlags) parse(args []string) error {
 	fs.StringVar(&f.memory, "memory", "256MiB", "of the server")
 	if err := fs.Parse(args); err != nil {
 		return err
-	}
-	if f.baselineEvents == 0 {
-		f.baselineEvents = max(f.events/5, 100)
 	}
 	if f.dir == "" {
 		cache, err := os.UserCacheDir()
@@ -81,8 +74,8 @@ func (f *replayFlags) parse(args []string) error {
 	if f.repeat < 1 || f.cold < 1 || f.readers < 1 || f.liveRate < 1 || f.live <= 0 {
 		return errors.New("-repeat, -cold, -readers, -live-rate and -live must be above 0")
 	}
-	if f.events < 1000 || f.baselineEvents < 100 || f.baselineEvents > f.events {
-		return fmt.Errorf("-events %d, -baseline-events %d: at least 1000 and 100 are needed, and the baseline cannot have more events than the log", f.events, f.baselineEvents)
+	if f.events < 1000 {
+		return fmt.Errorf("-events %d: at least 1000 are needed", f.events)
 	}
 	return checkParts(fs, f.only, parts...)
 }
@@ -104,7 +97,7 @@ func runReplay(ctx context.Context, args []string, out io.Writer) (err error) {
 	if err := b.parse(args); err != nil {
 		return err
 	}
-	params := replayParams{replayGenerator, replay.FormatVersion, b.seed, b.events, b.baselineEvents}
+	params := replayParams{replayGenerator, replay.FormatVersion, b.events}
 	if err := os.MkdirAll(filepath.Join(b.dir, "bin"), 0o755); err != nil {
 		return err
 	}

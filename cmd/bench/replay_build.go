@@ -65,7 +65,7 @@ func buildReplayLog(ctx context.Context, relaysim, dir string, p replayParams) (
 			Baseline: replayBaselinePart{Collections: map[string]int64{}}},
 		dir: dir, injector: frameInjector{frames: int(p.Events) * 4 / 5},
 		nextUS: begun.UnixMicro() - p.Events*eventStepUS,
-		dids:   map[string]*buildDID{}, uris: make([]uint64, 1<<14), rng: rand.New(rand.NewPCG(p.Seed, 11)),
+		dids:   map[string]*buildDID{}, uris: make([]uint64, 1<<14), rng: rand.New(rand.NewPCG(trafficSeed, 11)),
 	}
 	if err := b.build(ctx, relaysim); err != nil {
 		return nil, fmt.Errorf("build the log: %w", err)
@@ -121,7 +121,7 @@ func openReplayLog(dir string, dicts *dict.Registry) (*replay.Log, error) {
 
 // read takes the relay's frames until the log has its events.
 func (b *replayBuilder) read(ctx context.Context, relaysim string) error {
-	r, err := startRelay(ctx, relaysim, "--seed", fmt.Sprint(b.m.Params.Seed), "--generate", fmt.Sprint(b.m.Params.world()))
+	r, err := startRelay(ctx, relaysim, "--generate", fmt.Sprint(b.m.Params.world()))
 	if err != nil {
 		return err
 	}
@@ -175,7 +175,7 @@ func (b *replayBuilder) block(lastSeq int64) error {
 	}
 	b.m.Blocks++
 	part := &b.m.Baseline
-	for i := 0; i < len(b.batch.Events) && part.Events < b.m.Params.BaselineEvents; i++ {
+	for i := 0; i < len(b.batch.Events) && part.Events < b.m.Params.baselineEvents(); i++ {
 		did, collection, payload := string(b.batch.DID(i)), string(b.batch.Collection(i)), b.batch.Payload(i)
 		compressed := b.encoder.EncodeAll(payload, nil)
 		part.Events++

@@ -11,12 +11,13 @@ import (
 // replayParams say what a kept log is made of. Whatever changes what would be made is here, so that
 // a log made otherwise is made anew.
 type replayParams struct {
-	Generator      int    `json:"generator"` // raised with every change of how logs are made
-	FormatVersion  int    `json:"format_version"`
-	Seed           uint64 `json:"seed"`
-	Events         int64  `json:"events"`
-	BaselineEvents int64  `json:"baseline_events"`
+	Generator     int   `json:"generator"` // raised with every change of how logs are made
+	FormatVersion int   `json:"format_version"`
+	Events        int64 `json:"events"`
 }
+
+// baselineEvents is how many of them, the oldest, the store laid out as Jetstream's has.
+func (p *replayParams) baselineEvents() int64 { return p.Events / 5 }
 
 const replayGenerator = 5
 

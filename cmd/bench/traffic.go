@@ -1,14 +1,13 @@
 package main
 
 import (
-	"encoding/base32"
-	"encoding/binary"
 	"math/rand/v2"
 	"slices"
 	"sync"
 
 	"github.com/bluesky-social/indigo/atproto/syntax"
 
+	"millrace/consume/relaysim"
 	"millrace/intern"
 )
 
@@ -95,21 +94,7 @@ func (t *traffic) next(b *batch) {
 }
 
 // appendDID appends the did:plc of a number.
-func appendDID(dst []byte, n uint64) []byte {
-	var packed [16]byte
-	binary.BigEndian.PutUint64(packed[:], mix(n))
-	binary.BigEndian.PutUint64(packed[8:], mix(n+1<<40))
-	encoding := base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
-	return encoding.AppendEncode(append(dst, "did:plc:"...), packed[:15])
-}
-
-// mix spreads a number over 64 bits.
-func mix(n uint64) uint64 {
-	n += 0x9e3779b97f4a7c15
-	n = (n ^ n>>30) * 0xbf58476d1ce4e5b9
-	n = (n ^ n>>27) * 0x94d049bb133111eb
-	return n ^ n>>31
-}
+func appendDID(dst []byte, n uint64) []byte { return relaysim.AppendDID(dst, trafficSeed, n) }
 
 // uri returns the AT URI of a request.
 func uri(r *intern.Request) []byte {

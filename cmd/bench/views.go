@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"millrace/consume/relaysim"
 	"millrace/intern"
 	"millrace/intern/kv/pebblekv"
 	"millrace/public"
@@ -125,7 +126,7 @@ func (l *names) LookupStrings(ctx context.Context, names []string, uids []uint64
 		if err != nil {
 			return fmt.Errorf("look up %q: %w", name, err)
 		}
-		k := mix(uid) % uint64(len(l.uids))
+		k := relaysim.Mix(uid) % uint64(len(l.uids))
 		uids[i], others[i] = uid, string(l.strings[l.ends[k]:l.ends[k+1]])
 	}
 	return l.Interner.LookupStrings(ctx, others, make([]uint64, len(others)))
@@ -135,7 +136,7 @@ func (l *names) LookupStrings(ctx context.Context, names []string, uids []uint64
 func (l *names) LookupUIDs(ctx context.Context, uids []uint64, strings []string) error {
 	others := make([]uint64, len(uids))
 	for i, uid := range uids {
-		others[i] = l.uids[mix(uid)%uint64(len(l.uids))]
+		others[i] = l.uids[relaysim.Mix(uid)%uint64(len(l.uids))]
 	}
 	if err := l.Interner.LookupUIDs(ctx, others, strings); err != nil {
 		return err

@@ -74,7 +74,7 @@ func (a *account) create(collection, rkey string, record map[string]any) op {
 
 // rev returns a rev for the account's commit at t, above the one before.
 func (a *account) rev(last uint64, t time.Time) uint64 {
-	clockID := mix(uint64(a.number)) & 0x3ff
+	clockID := Mix(uint64(a.number)) & 0x3ff
 	n := uint64(t.UnixMicro())<<10 | clockID
 	if n <= last {
 		n = last + 1<<10

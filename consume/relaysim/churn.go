@@ -29,7 +29,7 @@ func newChurn(every int64, clk *clock, seed uint64, truth bool) *churn {
 	rng := newRand(seed, "churn")
 	return &churn{
 		cadence: cadence{every: every}, truth: truth, names: newPopulation(seed, churnSubjects, rng),
-		builder: &messageBuilder{clock: clk, population: newPopulation(mix(seed), churnAccounts, rng), rng: rng},
+		builder: &messageBuilder{clock: clk, population: newPopulation(Mix(seed), churnAccounts, rng), rng: rng},
 	}
 }
 

@@ -21,12 +21,15 @@ func newPopulation(seed uint64, count int, rng *rand.Rand) *population {
 // draw returns the number of a DID.
 func (p *population) draw() int { return int(p.zipf.Uint64()) }
 
-// appendDID appends the DID with number n, which is a function of the seed and n only.
-func (p *population) appendDID(dst []byte, n int) []byte {
+// appendDID appends the DID with number n.
+func (p *population) appendDID(dst []byte, n int) []byte { return AppendDID(dst, p.seed, uint64(n)) }
+
+// AppendDID appends the did:plc with number n, which is a function of the seed and n only.
+func AppendDID(dst []byte, seed, n uint64) []byte {
 	const alphabet = "abcdefghijklmnopqrstuvwxyz234567"
 	dst = append(dst, "did:plc:"...)
 	for part := range uint64(2) {
-		bits := mix(p.seed ^ mix(uint64(n)<<1|part))
+		bits := Mix(seed ^ Mix(n<<1|part))
 		for range 12 {
 			dst = append(dst, alphabet[bits&31])
 			bits >>= 5
@@ -37,8 +40,8 @@ func (p *population) appendDID(dst []byte, n int) []byte {
 
 func (p *population) did(n int) string { return string(p.appendDID(nil, n)) }
 
-// mix spreads the bits of n (splitmix64's finalizer).
-func mix(n uint64) uint64 {
+// Mix spreads the bits of n (splitmix64's finalizer).
+func Mix(n uint64) uint64 {
 	n += 0x9e3779b97f4a7c15
 	n = (n ^ n>>30) * 0xbf58476d1ce4e5b9
 	n = (n ^ n>>27) * 0x94d049bb133111eb
@@ -47,9 +50,9 @@ func mix(n uint64) uint64 {
 
 // newRand returns a generator for one purpose, independent of those for others.
 func newRand(seed uint64, purpose string) *rand.Rand {
-	h := mix(seed)
+	h := Mix(seed)
 	for _, c := range []byte(purpose) {
-		h = mix(h ^ uint64(c))
+		h = Mix(h ^ uint64(c))
 	}
 	return rand.New(rand.NewPCG(seed, h))
 }

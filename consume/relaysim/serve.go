@@ -53,10 +53,6 @@ type conn struct {
 func (r *Relay) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+subscribePath, r.subscribe)
-	mux.HandleFunc("GET /xrpc/_health", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write([]byte(`{"version":"relaysim"}` + "\n"))
-	})
 	mux.Handle("GET /{did}", &r.plc)
 	r.routeAdmin(mux)
 	return mux

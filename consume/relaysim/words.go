@@ -93,7 +93,7 @@ func (w *world) someHost() string { return w.words.words["en"][w.rng.IntN(24)] +
 func rawCID(n uint64) cid.Cid {
 	digest := make([]byte, 0, 32)
 	for i := range uint64(4) {
-		n = mix(n + i)
+		n = Mix(n + i)
 		digest = binary.BigEndian.AppendUint64(digest, n)
 	}
 	hash, err := multihash.Encode(digest, multihash.SHA2_256)
