@@ -169,18 +169,14 @@ func (b *linksBench) build(ctx context.Context) error {
 
 // awaitLinks waits until the links are complete.
 func (b *linksBench) awaitLinks(ctx context.Context, s *references.Store) error {
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
 	for {
 		_, built, err := s.LinksProgress()
 		if err != nil || built == 1 {
 			return err
 		}
 		b.report("%.0f %% built", 100*built)
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := pause(ctx, 100*time.Millisecond); err != nil {
+			return err
 		}
 	}
 }

@@ -13,13 +13,9 @@ const (
 	maxJump   = 1 << 40
 )
 
-// actions returns everything that can be made to happen.
+// actions returns everything that can be made to happen: first what changes the numbers or contents
+// of the stream, then what happens to connections.
 func actions() []action {
-	return append(numberingActions(), connectionActions()...)
-}
-
-// numberingActions are those that change the numbers or contents of the stream.
-func numberingActions() []action {
 	return []action{
 		number("jump", "by=N: leave out N numbers; no frame is lost", "by", 1000, maxJump,
 			func(r *Relay, n int64) (map[string]any, error) {
@@ -71,6 +67,16 @@ func numberingActions() []action {
 		lasting("quiet", "for=D: produce nothing for D; pings are answered", func(ctx context.Context, r *Relay, d time.Duration) error {
 			return r.producer.do(ctx, func() error { r.producer.stalled = time.Now().Add(d); return nil })
 		}),
+		{name: "disconnect", help: "after=BYTES: close all connections, after that much more data (0), within a frame or not", run: runDisconnect},
+		{name: "too-slow", help: "end all connections with ConsumerTooSlow", run: runTooSlow},
+		lasting("stall", "for=D: write nothing at all for D, not even pongs", func(_ context.Context, r *Relay, d time.Duration) error {
+			r.faults.stall(d)
+			return nil
+		}),
+		{name: "drip", help: "for=D&bytes=N: write N bytes a second only, for D", run: runDrip},
+		{
+			name: "plc", help: "fault=NAME: from now on the PLC directory, GET /DID, fails in that way, or in none; did=DID&key-of=OTHER: an account has the key of another", run: runPLC,
+		},
 	}
 }
 
@@ -88,22 +94,6 @@ func runInject(ctx context.Context, r *Relay, q url.Values) (result map[string]a
 		return err
 	})
 	return result, err
-}
-
-// connectionActions are what happens to connections.
-func connectionActions() []action {
-	return []action{
-		{name: "disconnect", help: "after=BYTES: close all connections, after that much more data (0), within a frame or not", run: runDisconnect},
-		{name: "too-slow", help: "end all connections with ConsumerTooSlow", run: runTooSlow},
-		lasting("stall", "for=D: write nothing at all for D, not even pongs", func(_ context.Context, r *Relay, d time.Duration) error {
-			r.faults.stall(d)
-			return nil
-		}),
-		{name: "drip", help: "for=D&bytes=N: write N bytes a second only, for D", run: runDrip},
-		{
-			name: "plc", help: "fault=NAME: from now on the PLC directory, GET /DID, fails in that way, or in none; did=DID&key-of=OTHER: an account has the key of another", run: runPLC,
-		},
-	}
 }
 
 func runPLC(_ context.Context, r *Relay, q url.Values) (map[string]any, error) {

@@ -51,13 +51,7 @@ func answer(w http.ResponseWriter, v map[string]any) {
 // status says where the stream is.
 func (r *Relay) status() map[string]any {
 	n := r.producer.current.Load()
-	r.mu.Lock()
-	consumers := len(r.conns)
-	r.mu.Unlock()
-	return map[string]any{
-		"epoch": n.epoch, "seq": n.win.head(), "messages": r.producer.shown.Load(),
-		"sent": r.sent.Load(), "consumers": consumers,
-	}
+	return map[string]any{"epoch": n.epoch, "seq": n.win.head(), "messages": r.producer.shown.Load()}
 }
 
 var errVerbatim = errors.New("not while frames are sent exactly as captured")

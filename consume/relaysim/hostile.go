@@ -121,7 +121,8 @@ func findHostile(name string) (*hostileKind, error) {
 
 // hostileKinds returns the whole library, in the order of docs/input.md.
 func hostileKinds() []*hostileKind {
-	return slices.Concat(messageKinds(), streamKinds(), envelopeKinds(), syncKinds(), carKinds(), opKinds(), recordKinds(), hugeKinds())
+	return slices.Concat(messageKinds(), streamKinds(), envelopeKinds(), syncKinds(), carKinds(), opKinds(),
+		shapeKinds(), numberKinds(), linkKinds(), oddKinds(), hugeKinds())
 }
 
 // messageBuilder makes the parts of one hostile message.

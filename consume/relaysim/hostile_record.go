@@ -52,15 +52,7 @@ func odd(name string, data []byte) *hostileKind {
 	return amid(name, "", func(k *messageBuilder) hostileOp { return k.put("create", "app.bsky.feed.post", data) })
 }
 
-// recordKinds are commits with one record that is not as the data model wants it.
-func recordKinds() []*hostileKind {
-	kinds := shapeKinds()
-	kinds = append(kinds, numberKinds()...)
-	kinds = append(kinds, linkKinds()...)
-	return append(kinds, oddKinds()...)
-}
-
-// shapeKinds are wrong in maps, strings and lengths.
+// shapeKinds are commits with one record that is wrong in maps, strings and lengths.
 func shapeKinds() []*hostileKind {
 	blobless := map[string]any{"$type": "app.bsky.feed.post", "text": "cut"}
 	return []*hostileKind{

@@ -36,15 +36,14 @@ type producer struct {
 	shown    atomic.Int64              // of them, those that are in the truth file and in the window
 
 	// Owned by run:
-	now      *numbering
-	old      *numbering // the one before
-	epochs   uint32     // numberings so far
-	batch    batch
-	due      time.Time // when the next frame is due, with a rate
-	burst    int64     // frames that are due at once
-	stalled  time.Time // nothing is produced before
-	started  bool
-	finished bool
+	now     *numbering
+	old     *numbering // the one before
+	epochs  uint32     // numberings so far
+	batch   batch
+	due     time.Time // when the next frame is due, with a rate
+	burst   int64     // frames that are due at once
+	stalled time.Time // nothing is produced before
+	started bool
 }
 
 // newProducer makes a producer that begins with the number firstSeq.
@@ -111,7 +110,6 @@ func (p *producer) allowed(now time.Time) (frames int64, wait time.Duration) {
 		left = min(left, p.cfg.Frames-p.made.Load())
 	}
 	if left <= 0 || p.traffic.done() {
-		p.finish()
 		return 0, idle
 	}
 	if wait := p.stalled.Sub(now); wait > 0 {
@@ -154,14 +152,6 @@ func (p *producer) spend(made int64) {
 		p.burst -= made
 	case p.cfg.Rate > 0:
 		p.due = p.due.Add(time.Duration(float64(made) / p.cfg.Rate * float64(time.Second)))
-	}
-}
-
-// finish notes the end of the stream once.
-func (p *producer) finish() {
-	if !p.finished {
-		p.finished = true
-		p.cfg.Logger.Info("stream ended", "messages", p.made.Load(), "seq", p.now.seq)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -31,7 +30,6 @@ type Relay struct {
 	faults   faults
 	plc      PLC
 
-	sent      atomic.Int64   // frames
 	consumers sync.WaitGroup // one for each of conns
 
 	mu    sync.Mutex
@@ -199,7 +197,6 @@ func (r *Relay) feed(ctx context.Context, c *conn, cursor int64, live bool) erro
 			if err := c.shaper.pass(ctx, wire, c.write); err != nil {
 				return err
 			}
-			r.sent.Add(int64(frames))
 			more = ready
 		}
 		if err := c.control(ctx, more, ping.C); err != nil {
