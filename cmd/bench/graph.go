@@ -72,7 +72,7 @@ func runGraph(ctx context.Context, args []string, out io.Writer) error {
 	case "serve":
 		return graphServe(ctx, whole, name, *duration, out)
 	case "http":
-		return graphHTTP(ctx, args, name, *duration, out)
+		return graphHTTP(ctx, args, *duration, out)
 	case "server":
 		return graphServer(ctx, whole, name, out)
 	case "rows":

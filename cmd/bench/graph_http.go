@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -28,7 +27,6 @@ const (
 	proofClients     = 64   // and for the lag
 	proofChanges     = 2000 // follows that begin or end in a second
 	proofChecked     = 200  // answers compared with the graph's own
-	proofServes      = "serves at "
 )
 
 // graphView serves one graph that is complete.
@@ -72,8 +70,7 @@ func (p *proofs) one(client *httpClient, viewer, subject uint64) (members int, e
 }
 
 // graphServer serves the snapshot until ctx ends; it runs in a process of its own. It compares some
-// answers with the graph's, writes the viewers to a file beside the snapshot, prints its address,
-// and changes the graph meanwhile.
+// answers with the graph's, prints its address and the viewers, and changes the graph meanwhile.
 func graphServer(ctx context.Context, f follows, name string, out io.Writer) (err error) {
 	g, err := graph.Load(name, graphConfig())
 	if err != nil {
@@ -82,13 +79,6 @@ func graphServer(ctx context.Context, f follows, name string, out io.Writer) (er
 	defer g.Close()
 	p := &proofs{rng: rand.New(rand.NewPCG(3, 4))}
 	if p.viewers, err = graphViewers(ctx, g, f); err != nil {
-		return err
-	}
-	viewers, err := json.Marshal(p.viewers)
-	if err == nil {
-		err = os.WriteFile(name+".viewers", viewers, 0o600)
-	}
-	if err != nil {
 		return err
 	}
 	dir, err := os.MkdirTemp(filepath.Dir(name), "graph-http-")
@@ -103,7 +93,9 @@ func graphServer(ctx context.Context, f follows, name string, out io.Writer) (er
 		if err := p.check(ctx, g, host); err != nil {
 			return err
 		}
-		fmt.Fprintln(out, proofServes+host)
+		if err := json.NewEncoder(out).Encode(proofServer{host, p.viewers}); err != nil {
+			return err
+		}
 		return p.change(ctx, g)
 	})
 }
@@ -160,7 +152,7 @@ func (p *proofs) change(ctx context.Context, g *graph.Graph) error {
 }
 
 // graphHTTP asks a server in another process while its graph changes.
-func graphHTTP(ctx context.Context, args []string, name string, d time.Duration, out io.Writer) (err error) {
+func graphHTTP(ctx context.Context, args []string, d time.Duration, out io.Writer) (err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -173,16 +165,9 @@ func graphHTTP(ctx context.Context, args []string, name string, d time.Duration,
 	if err := server.await(func(line string) bool { return line == "loaded" }); err != nil {
 		return err
 	}
-	c := &proofClient{server: server}
-	err = server.await(func(line string) (ok bool) {
-		c.host, ok = strings.CutPrefix(line, proofServes)
-		return ok
-	})
-	if err != nil {
-		return err
-	}
-	viewers, err := os.ReadFile(name + ".viewers")
-	if err = errors.Join(err, os.Remove(name+".viewers"), json.Unmarshal(viewers, &c.viewers)); err != nil {
+	c := &proofClient{process: server}
+	serves := func(line string) bool { return json.Unmarshal([]byte(line), &c.proofServer) == nil && c.Host != "" }
+	if err := server.await(serves); err != nil {
 		return err
 	}
 	t := newTable(out, fmt.Sprintf("over HTTP, beside %s changes a second", grouped(proofChanges)), "connections", "per second and core of the server", "CPU us each", "p50", "p99", "members")
@@ -193,11 +178,16 @@ func graphHTTP(ctx context.Context, args []string, name string, d time.Duration,
 	return errors.Join(err, t.end())
 }
 
+// proofServer is what a server prints.
+type proofServer struct {
+	Host    string
+	Viewers []uint64
+}
+
 // proofClient asks a server over several connections.
 type proofClient struct {
-	server  *process
-	host    string
-	viewers []uint64
+	*process
+	proofServer
 
 	took          lags
 	next, members atomic.Int64
@@ -207,10 +197,10 @@ type proofClient struct {
 // each connection one after the other. A request's time begins when it is due. If a connection is
 // idle then, it begins when the timer fires, so that the timer's delay does not count.
 func (c *proofClient) ask(ctx context.Context, t *table, what string, connections int, d, every time.Duration) error {
-	c.took.reset()
+	c.took = lags{}
 	c.next.Store(0)
 	c.members.Store(0)
-	before, err := c.server.usage()
+	before, err := c.usage()
 	if err != nil {
 		return err
 	}
@@ -222,7 +212,7 @@ func (c *proofClient) ask(ctx context.Context, t *table, what string, connection
 	if err := tasks.Wait(); err != nil {
 		return err
 	}
-	after, err := c.server.usage()
+	after, err := c.usage()
 	if err != nil {
 		return err
 	}
@@ -232,12 +222,12 @@ func (c *proofClient) ask(ctx context.Context, t *table, what string, connection
 }
 
 func (c *proofClient) connection(ctx context.Context, number uint64, begun time.Time, d, every time.Duration) error {
-	client, err := dialHTTP(ctx, c.host)
+	client, err := dialHTTP(ctx, c.Host)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	p := &proofs{viewers: c.viewers, rng: rand.New(rand.NewPCG(5, number))}
+	p := &proofs{viewers: c.Viewers, rng: rand.New(rand.NewPCG(5, number))}
 	for {
 		due := time.Now()
 		if every > 0 {

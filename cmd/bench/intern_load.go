@@ -110,7 +110,7 @@ func benchLoad(ctx context.Context, f *internFlags, out io.Writer) error {
 		if n <= done {
 			return fmt.Errorf("the numbers of -uris must ascend")
 		}
-		l.took.reset()
+		l.took = lags{}
 		rate, err := l.run(ctx, batches((n-done+f.block-1)/f.block), nil)
 		if err != nil {
 			return err

@@ -20,13 +20,6 @@ func (l *lags) add(d time.Duration) { l.addMicros(d.Microseconds()) }
 
 func (l *lags) addMicros(us int64) { l.counts[lagStep(us)].Add(1) }
 
-// reset forgets all lags.
-func (l *lags) reset() {
-	for i := range l.counts {
-		l.counts[i].Store(0)
-	}
-}
-
 // lagStep returns the number of a lag's step: the lag's power of two, and 5 bits more of it.
 func lagStep(us int64) int {
 	v := uint64(min(max(us, 0), math.MaxUint32>>1)) + lagSteps

@@ -61,8 +61,7 @@ func (b *linksBench) ask(ctx context.Context, host string) error {
 	b.stream.rng.Shuffle(len(draws), func(i, k int) { draws[i], draws[k] = draws[k], draws[i] })
 	for i, subject := range draws {
 		if i == len(draws)/2 {
-			counts.reset()
-			pages.reset()
+			counts, pages = lags{}, lags{}
 		}
 		uid := b.stream.subjects[subject].uid
 		source, _ := linkSource(uid)
