@@ -51,14 +51,12 @@ func mainRun(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		listen      string
 		logLevel    slog.Level
 		listHostile bool
-		listFaulty  bool
 	)
 	fs := flag.NewFlagSet("relaysim", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	fs.StringVar(&listen, "listen", "127.0.0.1:2470", "`address` to serve on; port 0 takes a free one")
 	fs.TextVar(&logLevel, "log-level", slog.LevelInfo, "debug, info, warn or error, on standard error")
 	fs.BoolVar(&listHostile, "list-hostile", false, "list the kinds of malformed messages, and end")
-	fs.BoolVar(&listFaulty, "list-faulty", false, "list the faults of --faulty-every, and end")
 	cfg.DefineFlags(fs)
 	err := fs.Parse(args)
 	if err == nil && fs.NArg() > 0 {
@@ -78,9 +76,6 @@ func mainRun(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 2
 	case listHostile:
 		relaysim.ListHostile(stdout)
-		return 0
-	case listFaulty:
-		relaysim.ListFaulty(stdout)
 		return 0
 	}
 	cfg.Logger = slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: logLevel}))

@@ -50,10 +50,6 @@ func TestHelp(t *testing.T) {
 	if code := mainRun(t.Context(), []string{"--list-hostile"}, &list, io.Discard); code != 0 {
 		t.Errorf("--list-hostile: exit code %d", code)
 	}
-	var faults strings.Builder
-	if code := mainRun(t.Context(), []string{"--list-faulty"}, &faults, io.Discard); code != 0 || !strings.Contains(faults.String(), "foreign-key") {
-		t.Errorf("--list-faulty: exit code %d, %q", code, faults.String())
-	}
 	for _, want := range []string{"subscribeRepos", "-truth", "-rate", "-window-frames", "/admin/"} {
 		if !strings.Contains(help.String(), want) {
 			t.Errorf("the manual does not mention %s", want)

@@ -69,39 +69,33 @@ func (c *churn) account(status string) []byte {
 // op returns an op on some record, which may be there or not.
 func (c *churn) op() hostileOp {
 	rng := c.builder.rng
-	shapes := churnShapes()
-	shape := shapes[rng.IntN(len(shapes))]
-	path := shape.collection + "/" + makeTID(uint64(1+rng.IntN(churnKeys))<<50).String()
+	collections := []string{"app.bsky.feed.like", "app.bsky.graph.follow", "app.bsky.graph.listitem", "app.bsky.feed.post", "com.example.links"}
+	collection := collections[rng.IntN(len(collections))]
+	path := collection + "/" + makeTID(uint64(1+rng.IntN(churnKeys))<<50).String()
 	action := []string{"create", "create", "update", "update", "delete"}[rng.IntN(5)]
 	if action == "delete" {
 		return hostileOp{action: action, path: path, keep: true}
 	}
-	record := shape.record(c)
-	record["$type"], record["createdAt"] = shape.collection, c.builder.time
-	p := c.builder.put(action, shape.collection, cbor.Append(nil, record))
+	record := c.record(collection)
+	record["$type"], record["createdAt"] = collection, c.builder.time
+	p := c.builder.put(action, collection, cbor.Append(nil, record))
 	p.path = path
 	return p
 }
 
-// churnShape makes records of a collection.
-type churnShape struct {
-	collection string
-	record     func(c *churn) map[string]any
-}
-
-// churnShapes returns those of churn.
-func churnShapes() []churnShape {
-	return []churnShape{
-		{"app.bsky.feed.like", func(c *churn) map[string]any {
-			return map[string]any{"subject": c.strongRef(), "via": c.strongRef()}
-		}},
-		{"app.bsky.graph.follow", func(c *churn) map[string]any { return map[string]any{"subject": c.did()} }},
-		{"app.bsky.graph.listitem", func(c *churn) map[string]any {
-			return map[string]any{"subject": c.did(), "list": c.uri("app.bsky.graph.list")}
-		}},
-		{"app.bsky.feed.post", (*churn).post},
-		{"com.example.links", (*churn).links},
+// record returns a record of a collection.
+func (c *churn) record(collection string) map[string]any {
+	switch collection {
+	case "app.bsky.feed.like":
+		return map[string]any{"subject": c.strongRef(), "via": c.strongRef()}
+	case "app.bsky.graph.follow":
+		return map[string]any{"subject": c.did()}
+	case "app.bsky.graph.listitem":
+		return map[string]any{"subject": c.did(), "list": c.uri("app.bsky.graph.list")}
+	case "app.bsky.feed.post":
+		return c.post()
 	}
+	return c.links()
 }
 
 // post is a reply with mentions and a quote. A facet's type may be missing: then its path is

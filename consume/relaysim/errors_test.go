@@ -41,7 +41,7 @@ func TestNewFails(t *testing.T) {
 	}
 }
 
-// TestLists: the library of messages, the faults and the actions are listed, a line each.
+// TestLists: the library of messages and the actions are listed, a line each.
 func TestLists(t *testing.T) {
 	var b bytes.Buffer
 	ListHostile(&b)
@@ -52,13 +52,6 @@ func TestLists(t *testing.T) {
 	}
 	if n := strings.Count(b.String(), "\n"); n != len(hostileKinds()) || !strings.Contains(b.String(), "(served)") {
 		t.Errorf("%d lines:\n%s", n, &b)
-	}
-	b.Reset()
-	ListFaulty(&b)
-	for _, k := range CommitFaults() {
-		if !strings.Contains(b.String(), k.Name+" ") || !strings.Contains(b.String(), k.Reason+"\n") {
-			t.Errorf("%s, %s is not listed", k.Name, k.Reason)
-		}
 	}
 	w := httptest.NewRecorder()
 	newRelay(t, "--generate", "10", "--accounts", "5").handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/admin/", nil))

@@ -20,7 +20,7 @@ import (
 // CommitFault is one way in which a commit can be wrong that only verification finds: it is well
 // formed.
 type CommitFault struct {
-	Name   string // as in --list-faulty
+	Name   string
 	Reason string // what a correct verifier says of it, or of the next commit of the account
 	// The frame has the account's own commit, and so stands for the good one. Else it comes before.
 	replaces bool

@@ -125,12 +125,3 @@ func ListHostile(w io.Writer) {
 		fmt.Fprintf(t, "%s\t%s\n", k.name, cmp.Or(k.reason, "(served)"))
 	}
 }
-
-// ListFaulty prints the faults of commits, a line each: name, and what a correct verifier says.
-func ListFaulty(w io.Writer) {
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	defer t.Flush()
-	for _, f := range CommitFaults() {
-		fmt.Fprintf(t, "%s\t%s\n", f.Name, f.Reason)
-	}
-}
