@@ -19,7 +19,7 @@ func actions() []action {
 	return []action{
 		number("jump", "by=N: leave out N numbers; no frame is lost", "by", 1000, maxJump,
 			func(r *Relay, n int64) (map[string]any, error) {
-				if r.producer.traffic.verbatim {
+				if r.cfg.verbatim() {
 					return nil, errVerbatim
 				}
 				r.producer.now.seq += n
@@ -32,12 +32,12 @@ func actions() []action {
 			}),
 		number("again", "n=N: send the newest N frames again, under new numbers, with their revs and times", "n", 1000, maxAgain,
 			func(r *Relay, n int64) (map[string]any, error) {
-				t := r.producer.traffic
-				if t.verbatim {
+				if r.cfg.verbatim() {
 					return nil, errVerbatim
 				}
-				t.again.left = min(int(n), len(t.again.sent))
-				return map[string]any{"again": t.again.left}, nil
+				again := &r.producer.traffic.again
+				again.left = min(int(n), len(again.sent))
+				return map[string]any{"again": again.left}, nil
 			}),
 		number("burst", "n=N: the next N messages at once, whatever the rate", "n", 1000, maxBurst,
 			func(r *Relay, n int64) (map[string]any, error) {
@@ -50,7 +50,7 @@ func actions() []action {
 			}),
 		number("restart-numbering", "after=N: close connections and begin again after N (0), silently", "after", 0, maxJump,
 			func(r *Relay, n int64) (map[string]any, error) {
-				if r.producer.traffic.verbatim {
+				if r.cfg.verbatim() {
 					return nil, errVerbatim
 				}
 				r.producer.renumber(n)
@@ -81,7 +81,7 @@ func actions() []action {
 }
 
 func runInject(ctx context.Context, r *Relay, q url.Values) (result map[string]any, err error) {
-	if r.producer.traffic.verbatim {
+	if r.cfg.verbatim() {
 		return nil, errVerbatim
 	}
 	kind, err := findHostile(q.Get("kind"))

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -23,12 +24,7 @@ type PLC struct {
 	keyOf map[string]string
 }
 
-// plcFault is one way in which a directory can fail or lie.
-type plcFault struct {
-	name   string
-	answer plcAnswer
-}
-
+// plcAnswer is one way in which a directory can fail or lie.
 type plcAnswer func(p *PLC, w http.ResponseWriter, req *http.Request, did string)
 
 const (
@@ -38,8 +34,8 @@ const (
 	trickleEvery = 100 * time.Millisecond
 )
 
-// plcFaults returns all of them.
-func plcFaults() []plcFault {
+// plcFaults returns all of them by their names.
+func plcFaults() map[string]plcAnswer {
 	status := func(code int) plcAnswer {
 		return func(_ *PLC, w http.ResponseWriter, _ *http.Request, _ string) {
 			http.Error(w, `{"message":"no"}`, code)
@@ -57,68 +53,59 @@ func plcFaults() []plcFault {
 			document["verificationMethod"].([]any)[0].(map[string]any)[field] = value
 		})
 	}
-	return []plcFault{
-		{"down", func(*PLC, http.ResponseWriter, *http.Request, string) { panic(http.ErrAbortHandler) }},
-		{"silent", func(_ *PLC, _ http.ResponseWriter, req *http.Request, _ string) { <-req.Context().Done() }},
-		{"slow", (*PLC).answerSlowly},
-		{"trickle", func(_ *PLC, w http.ResponseWriter, req *http.Request, _ string) {
+	return map[string]plcAnswer{
+		"down":   func(*PLC, http.ResponseWriter, *http.Request, string) { panic(http.ErrAbortHandler) },
+		"silent": func(_ *PLC, _ http.ResponseWriter, req *http.Request, _ string) { <-req.Context().Done() },
+		"slow":   (*PLC).answerSlowly,
+		"trickle": func(_ *PLC, w http.ResponseWriter, req *http.Request, _ string) {
 			writeEndlessly(w, req, " ", trickleEvery)
-		}},
-		{"endless", func(_ *PLC, w http.ResponseWriter, req *http.Request, _ string) {
+		},
+		"endless": func(_ *PLC, w http.ResponseWriter, req *http.Request, _ string) {
 			writeEndlessly(w, req, strings.Repeat(" ", 32<<10), 0)
-		}},
-		{"endless-headers", func(_ *PLC, w http.ResponseWriter, _ *http.Request, _ string) { writeHeadersEndlessly(w) }},
-		{"error", status(http.StatusInternalServerError)},
-		{"busy", func(_ *PLC, w http.ResponseWriter, _ *http.Request, _ string) {
+		},
+		"endless-headers": func(_ *PLC, w http.ResponseWriter, _ *http.Request, _ string) { writeHeadersEndlessly(w) },
+		"error":           status(http.StatusInternalServerError),
+		"busy": func(_ *PLC, w http.ResponseWriter, _ *http.Request, _ string) {
 			w.Header().Set("Retry-After", "2")
 			http.Error(w, `{"message":"Too Many Requests"}`, http.StatusTooManyRequests)
-		}},
-		{"absent", status(http.StatusNotFound)},
-		{"tombstone", status(http.StatusGone)},
-		{"redirects", func(_ *PLC, w http.ResponseWriter, req *http.Request, _ string) {
+		},
+		"absent":    status(http.StatusNotFound),
+		"tombstone": status(http.StatusGone),
+		"redirects": func(_ *PLC, w http.ResponseWriter, req *http.Request, _ string) {
 			http.Redirect(w, req, req.URL.Path, http.StatusFound)
-		}},
-		{"garbage", func(_ *PLC, w http.ResponseWriter, _ *http.Request, _ string) {
+		},
+		"garbage": func(_ *PLC, w http.ResponseWriter, _ *http.Request, _ string) {
 			_, _ = io.WriteString(w, "\x00<html>\xff")
-		}},
-		{"truncated", func(p *PLC, w http.ResponseWriter, _ *http.Request, did string) {
+		},
+		"truncated": func(p *PLC, w http.ResponseWriter, _ *http.Request, did string) {
 			text, _ := json.Marshal(p.document(did))
 			_, _ = w.Write(text[:len(text)/2])
-		}},
-		{"other-did", changed(func(document map[string]any, did string) {
+		},
+		"other-did": changed(func(document map[string]any, did string) {
 			document["id"] = did[:len(did)-1] + "1" // no did:plc has a 1
-		})},
-		{"other-controller", key("controller", "did:plc:"+strings.Repeat("z", 24))},
-		{"other-key", changed(func(document map[string]any, did string) {
+		}),
+		"other-controller": key("controller", "did:plc:"+strings.Repeat("z", 24)),
+		"other-key": changed(func(document map[string]any, did string) {
 			document["verificationMethod"] = verificationMethod(did, did+"y")
-		})},
-		{"no-key", changed(func(document map[string]any, _ string) { delete(document, "verificationMethod") })},
-		{"key-type", key("type", "Ed25519VerificationKey2020")},
-		{"key-bytes", key("publicKeyMultibase", "zQ3shZZZZZZ")},
+		}),
+		"no-key":    changed(func(document map[string]any, _ string) { delete(document, "verificationMethod") }),
+		"key-type":  key("type", "Ed25519VerificationKey2020"),
+		"key-bytes": key("publicKeyMultibase", "zQ3shZZZZZZ"),
 	}
 }
 
 // PLCFaults returns the names of the faults that SetFault knows.
-func PLCFaults() []string {
-	var names []string
-	for _, f := range plcFaults() {
-		names = append(names, f.name)
-	}
-	return names
-}
+func PLCFaults() []string { return slices.Sorted(maps.Keys(plcFaults())) }
 
 // SetFault makes all answers from now on faulty in that way; "": in none.
 func (p *PLC) SetFault(name string) error {
-	faults := plcFaults()
-	i := slices.IndexFunc(faults, func(f plcFault) bool { return f.name == name })
-	if name != "" && i < 0 {
+	fault := plcFaults()[name]
+	if name != "" && fault == nil {
 		return fmt.Errorf("the PLC directory has no fault called %q, but %s", name, strings.Join(PLCFaults(), ", "))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.fault = nil; i >= 0 {
-		p.fault = faults[i].answer
-	}
+	p.fault = fault
 	return nil
 }
 

@@ -45,8 +45,7 @@ func New(cfg Config) (*Relay, error) {
 	}
 	population := newPopulation(cfg.Seed, cfg.Population, newRand(cfg.Seed, "population"))
 	t := &traffic{
-		templates: templates, clock: clk, population: population, rng: newRand(cfg.Seed, "traffic"), deletable: make(map[string][]deletableRecord),
-		verbatim: cfg.verbatim(), once: cfg.Once, fresh: cfg.Capture != "" && !cfg.Once, keepKeys: cfg.KeepKeys, syncs: cfg.TruthSync,
+		cfg: cfg, templates: templates, clock: clk, population: population, rng: newRand(cfg.Seed, "traffic"), deletable: make(map[string][]deletableRecord),
 		churn:  newChurn(cfg.ChurnEvery, clk, cfg.Seed, cfg.Truth != ""),
 		faulty: faultyMix{kinds: CommitFaults(), every: cfg.FaultyEvery, follows: make(map[string]bool)},
 	}
@@ -55,7 +54,7 @@ func New(cfg Config) (*Relay, error) {
 		t.world = w
 	}
 	firstSeq := cfg.FirstSeq
-	if t.verbatim {
+	if cfg.verbatim() {
 		firstSeq = max(1, templates[0].original.seq)
 	}
 	var truth *truthFile

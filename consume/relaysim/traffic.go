@@ -26,12 +26,8 @@ type deletableRecord struct {
 // deletes a record deletes one that an earlier frame has created. If keys are kept they are those
 // that a frame was made with. With a world there are no later cycles.
 type traffic struct {
+	cfg       Config
 	templates []*template
-	verbatim  bool // send captured frames as they were found
-	once      bool // end after the first cycle
-	fresh     bool // rewrite the first cycle too
-	keepKeys  bool // leave record keys as the frames' trees have them
-	syncs     bool // the truth has the events of #sync frames
 
 	clock      *clock
 	population *population
@@ -49,7 +45,7 @@ type traffic struct {
 }
 
 // done says that the stream has ended.
-func (t *traffic) done() bool { return t.once && t.cycle > 0 }
+func (t *traffic) done() bool { return t.cfg.Once && t.cycle > 0 }
 
 // append adds the next frame to b, under seq unless frames are sent verbatim, with its truth. It
 // must not be called once the traffic is done.
@@ -73,11 +69,11 @@ func (t *traffic) append(b *batch, epoch uint32, seq int64) {
 	*v = tmpl.original
 	v.epoch = epoch
 	switch {
-	case t.verbatim:
+	case t.cfg.verbatim():
 		b.add(v.seq, false, tmpl.raw)
 	default:
 		v.seq, v.time = seq, t.clock.tick()
-		if t.cycle > 0 || t.fresh {
+		if t.cycle > 0 || t.cfg.Capture != "" { // captured ones were sent before
 			t.rewrite(tmpl)
 		}
 		b.addPattern(seq, &tmpl.frame, v)
@@ -108,7 +104,7 @@ func (t *traffic) advance() {
 // dropSyncs takes the events of #sync frames out of the truth, unless it has them.
 func (t *traffic) dropSyncs() {
 	for _, tmpl := range t.templates {
-		if tmpl.ofSync && !t.syncs {
+		if tmpl.ofSync && !t.cfg.TruthSync {
 			tmpl.truth = pattern{}
 		}
 	}
@@ -146,7 +142,7 @@ func (t *traffic) rewrite(tmpl *template) {
 	for i, use := range tmpl.rkeys {
 		rkey := tmpl.original.rkeys[i]
 		switch {
-		case t.keepKeys:
+		case t.cfg.KeepKeys:
 		case use.action == "create":
 			rkey = t.clock.tid()
 			t.remember(use.collection, deletableRecord{did: account, rkey: rkey})
