@@ -48,8 +48,8 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestChooseHostile: names choose in the order in which they are given, and one that chooses nothing
-// is an error.
+// TestChooseHostile: names choose in the order in which they are given, and one that chooses
+// nothing is an error.
 func TestChooseHostile(t *testing.T) {
 	for names, want := range map[string]string{"info,empty": "info empty ", "error-t*": "error-too-slow ", "sync,sync": "sync sync ", "error": "", "empty,x*": "", "info,": ""} {
 		chosen, err := chooseHostile(names)
