@@ -7,10 +7,10 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/net/netutil"
 )
 
 // listen opens the listeners, and records for commands on this machine where the one for operators
@@ -48,42 +48,8 @@ func (d *daemon) operatorRoutes() http.Handler {
 func (d *daemon) serveMetrics(ctx context.Context) error {
 	srv := &http.Server{Handler: d.operatorRoutes(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
 	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
-	if err := srv.Serve(limitListener(d.metricsListener, metricsConnections)); err != nil && !errors.Is(err, http.ErrServerClosed) {
+	if err := srv.Serve(netutil.LimitListener(d.metricsListener, metricsConnections)); err != nil && !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve metrics: %w", err)
 	}
 	return nil
-}
-
-// limitListener is ln with at most n connections at once. Others wait in the kernel. Accept returns
-// once the connections are closed, too, as http.Server.Close does.
-func limitListener(ln net.Listener, n int) net.Listener {
-	return &limited{Listener: ln, slots: make(chan struct{}, n)}
-}
-
-type limited struct {
-	net.Listener
-	slots chan struct{}
-}
-
-// Accept implements net.Listener.
-func (l *limited) Accept() (net.Conn, error) {
-	l.slots <- struct{}{}
-	c, err := l.Listener.Accept()
-	if err != nil {
-		<-l.slots
-		return nil, err
-	}
-	return &limitedConn{Conn: c, free: sync.OnceFunc(func() { <-l.slots })}, nil
-}
-
-// limitedConn gives its slot back once it is closed.
-type limitedConn struct {
-	net.Conn
-	free func()
-}
-
-// Close implements net.Conn.
-func (c *limitedConn) Close() error {
-	defer c.free()
-	return c.Conn.Close()
 }
