@@ -3,6 +3,7 @@ package client
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 )
 
 // Names of what a millrace says besides events.
@@ -24,16 +25,16 @@ type Info struct {
 	Name    string
 	Message string // for people
 
-	TimeUS int64  `json:"time_us"` // Unix microseconds; 0: not known
+	TimeUS int64  // Unix microseconds; 0: not known
 	Cursor string // a position; "": not known. What is to be stored Client.Cursor has
 
-	Requested    string `json:"-"`      // InfoClamped: the cursor that was asked for
-	OldestUS     int64  `json:"oldest"` // InfoClamped: where the log begins; 0: it is empty
-	OldestCursor string `json:"oldest_cursor"`
+	Requested    string // InfoClamped: the cursor that was asked for
+	OldestUS     int64  // InfoClamped: where the log begins; 0: it is empty
+	OldestCursor string
 	From, To     string // InfoGap: the positions around it
-	LeftOut      int64  `json:"events"` // InfoLeftOut: how many since the last such message, or since InfoLive
+	LeftOut      int64  // InfoLeftOut: how many since the last such message, or since InfoLive
 
-	Raw json.RawMessage `json:"-"` // all of it, as it came
+	Raw json.RawMessage // all of it, as it came
 }
 
 // parseInfo reads a message that is no event. One that is not understood has no name. It keeps raw,
@@ -44,8 +45,12 @@ func parseInfo(raw []byte) (Info, error) {
 		TimeUS int64 `json:"time_us"`
 		Cursor string
 		Info   struct {
-			Info
-			Requested json.RawMessage
+			Name, Message, From, To, Cursor string
+			TimeUS                          int64 `json:"time_us"`
+			Requested                       json.RawMessage
+			Oldest                          json.RawMessage
+			OldestCursor                    string `json:"oldest_cursor"`
+			Events                          int64
 		}
 	}
 	if err := json.Unmarshal(raw, &m); err != nil {
@@ -55,11 +60,16 @@ func parseInfo(raw []byte) (Info, error) {
 	case "heartbeat":
 		return Info{Name: InfoHeartbeat, TimeUS: m.TimeUS, Cursor: m.Cursor, Raw: raw}, nil
 	case "info":
-		i := m.Info.Info
-		i.Requested, i.Raw = bare(m.Info.Requested), raw
-		return i, nil
+	default:
+		return Info{Raw: raw}, nil
 	}
-	return Info{Raw: raw}, nil
+	i := Info{
+		Name: m.Info.Name, Message: m.Info.Message, TimeUS: m.Info.TimeUS, Cursor: m.Info.Cursor,
+		Requested: bare(m.Info.Requested), OldestCursor: m.Info.OldestCursor, From: m.Info.From, To: m.Info.To,
+		LeftOut: m.Info.Events, Raw: raw,
+	}
+	i.OldestUS, _ = strconv.ParseInt(bare(m.Info.Oldest), 10, 64)
+	return i, nil
 }
 
 // bare returns a number, or a string without its quotes.
