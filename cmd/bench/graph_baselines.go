@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// A viewer has about a thousand follows: so many.
+// A viewer has leastFollows to mostFollows follows: about a thousand.
 const leastFollows, mostFollows = 900, 1100
 
 var errNoViewer = errors.New("no account has about a thousand follows: more accounts are needed")

@@ -19,7 +19,7 @@ type replayParams struct {
 // baselineEvents is how many of them, the oldest, the store laid out as Jetstream's has.
 func (p *replayParams) baselineEvents() int64 { return p.Events / 5 }
 
-const replayGenerator = 5
+const replayGenerator = 6
 
 // world is how many frames the relay makes: real commits that are then repeated with fresh
 // envelopes.

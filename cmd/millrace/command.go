@@ -92,7 +92,11 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	case len(args) > 0 && (args[0] == "--version" || args[0] == "-version"):
 		args = []string{"version"}
 	case len(args) > 1 && args[0] == "completion" && args[1] == "words":
-		for _, candidate := range c.complete(args[min(3, len(args)):]) { // what comes after --
+		words := args[2:]
+		if len(words) > 0 && words[0] == "--" {
+			words = words[1:]
+		}
+		for _, candidate := range c.complete(words) {
 			fmt.Fprintln(stdout, candidate)
 		}
 		return nil

@@ -145,6 +145,9 @@ func loadRepository(in *bufio.Reader, maxBytes int) (held *repository, err error
 		return nil, fmt.Errorf("commit: %w", err)
 	}
 	held.did, held.rev = commit.DID, syntax.TID(commit.Rev).Integer()
+	if held.rev == 0 { // it would be taken for that of rows
+		return nil, fmt.Errorf("commit: its rev %s is no time", commit.Rev)
+	}
 	if err := held.walk(commit.Data, -1); err != nil {
 		return nil, fmt.Errorf("tree: %w", err)
 	}

@@ -284,6 +284,7 @@ func TestHostileCAR(t *testing.T) {
 		"a long block":   {append(bytes.Clone(good), 0xff, 0xff, 0xff, 0xff, 0x7f), "after"},
 		"a bad DID":      {buildCAR(t, "did:x", testRev, nil).bytes(), "commit"},
 		"a bad rev":      {buildCAR(t, testDID, "3", nil).bytes(), "commit"},
+		"a rev of rows":  {buildCAR(t, testDID, "2222222222222", nil).bytes(), "its rev 2222222222222 is no time"},
 		"no commit":      {(&carFile{root: cidOf(nil)}).bytes(), "is missing"},
 		"a weak hash": {func() []byte {
 			c := buildCAR(t, testDID, testRev, nil)

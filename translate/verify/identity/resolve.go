@@ -30,6 +30,7 @@ const userAgent = "millrace"
 
 var (
 	errNoSigningKey = errors.New("the account has no signing key of a known type")
+	errTooLong      = errors.New("the answer is too long")
 	errRedirect     = errors.New("redirect refused")
 )
 
@@ -176,14 +177,17 @@ func retryAfterOf(h http.Header) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// timedBody is a body of which a time-out is the server's failure.
+// timedBody is a body with a bound, of which a time-out is the server's failure.
 type timedBody struct{ io.ReadCloser }
 
 // Read implements io.Reader.
 func (b timedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	var timeout net.Error
-	if errors.As(err, &timeout) && timeout.Timeout() {
+	switch {
+	case errors.As(err, new(*http.MaxBytesError)):
+		err = errTooLong
+	case errors.As(err, &timeout) && timeout.Timeout():
 		err = &serverError{err: err}
 	}
 	return n, err
