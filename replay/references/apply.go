@@ -26,18 +26,16 @@ func (s *Store) Apply(b *Batch) error {
 		return fmt.Errorf("apply references: batch %d of Hydrate comes after batch %d", p.number, s.commits.applied)
 	}
 	begun := time.Now()
-	batch := s.db.Pebble().NewBatch()
-	defer s.db.CloseBatch(batch)
-	err := s.stage(batch, p)
 	observer := s.commits.observer
-	if err == nil && observer != nil {
-		err = observer.collect(s, p)
-	}
+	err := s.db.Update(false, func(batch *pebble.Batch) error {
+		err := s.stage(batch, p)
+		if err == nil && observer != nil {
+			err = observer.collect(s, p)
+		}
+		return err
+	})
 	if err != nil {
 		return s.fail("apply references", err)
-	}
-	if err := s.db.Commit(batch, false); err != nil {
-		return fmt.Errorf("apply references: %w", err)
 	}
 	b.pending = nil
 	s.commits.applied++
@@ -111,19 +109,16 @@ func (s *Store) Begin(basis string, from Position) error {
 	}
 	g := Generation{Number: s.Generation().Number + 1, Basis: basis, From: from}
 	next := state{position: from, arrival: s.commits.state.Load().arrival}
-	batch := s.db.Pebble().NewBatch()
-	defer s.db.CloseBatch(batch)
-	err := batch.Set(metaKey(metaGeneration), appendGeneration(nil, &g), nil)
-	for _, r := range []keyRange{rangeAccount, rangeSweep, rangeRecord} {
-		err = errors.Join(err, batch.DeleteRange(r.start(), r.end(), nil))
-	}
 	links := &linkState{on: s.commits.links.Load().on} // complete: the table has no rows
-	err = errors.Join(err, dropLinks(batch), setLinks(batch, links), batch.Set(metaKey(metaState), appendState(nil, &next), nil))
+	err := s.updateDurably(func(batch *pebble.Batch) error {
+		err := batch.Set(metaKey(metaGeneration), appendGeneration(nil, &g), nil)
+		for _, r := range []keyRange{rangeAccount, rangeSweep, rangeRecord} {
+			err = errors.Join(err, batch.DeleteRange(r.start(), r.end(), nil))
+		}
+		return errors.Join(err, dropLinks(batch), setLinks(batch, links), batch.Set(metaKey(metaState), appendState(nil, &next), nil))
+	})
 	if err != nil {
 		return s.fail("begin a generation", err)
-	}
-	if err := s.commitDurably(batch); err != nil {
-		return fmt.Errorf("begin a generation: %w", err)
 	}
 	s.mu.Lock()
 	s.overlay.makeRoom(0, 0) // all leave
@@ -152,13 +147,11 @@ func (s *Store) Rebase(basis string) error {
 		return errors.New("change the basis: no generation was begun")
 	}
 	g.Basis = basis
-	batch := s.db.Pebble().NewBatch()
-	defer s.db.CloseBatch(batch)
-	if err := batch.Set(metaKey(metaGeneration), appendGeneration(nil, &g), nil); err != nil {
+	err := s.updateDurably(func(batch *pebble.Batch) error {
+		return batch.Set(metaKey(metaGeneration), appendGeneration(nil, &g), nil)
+	})
+	if err != nil {
 		return s.fail("change the basis", err)
-	}
-	if err := s.commitDurably(batch); err != nil {
-		return fmt.Errorf("change the basis: %w", err)
 	}
 	s.commits.generation.Store(&g)
 	return nil

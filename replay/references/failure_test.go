@@ -46,11 +46,6 @@ func TestFailedDisk(t *testing.T) {
 			}
 			do(t, s, 5, Change{Operation: Purge, Account: 2, Rev: 1}, like(1, 11, 2, 100))
 			armed.Store(true)
-			tick := make(chan time.Time, 1)
-			tick <- time.Time{}
-			if err := s.flushAt(tick); !errors.Is(err, ErrFailed) {
-				t.Errorf("flush at a tick: %v", err)
-			}
 			if at, err := s.Flush(); !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), errDisk.Error()) || at != (Position{}) {
 				t.Errorf("flush: %v, %v", at, err)
 			}

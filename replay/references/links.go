@@ -65,15 +65,11 @@ func (s *Store) loadLinks() error {
 		want = s.cfg.Links == LinksOn
 	}
 	if want != on {
-		batch := s.db.Pebble().NewBatch()
-		defer s.db.CloseBatch(batch)
 		if l = (linkState{on: want}); want {
 			l.next = rangeRecord.start()
 		}
-		if err := errors.Join(dropLinks(batch), setLinks(batch, &l)); err != nil {
-			return err
-		}
-		if err := s.commitDurably(batch); err != nil {
+		err := s.updateDurably(func(batch *pebble.Batch) error { return errors.Join(dropLinks(batch), setLinks(batch, &l)) })
+		if err != nil {
 			return err
 		}
 	}
@@ -212,24 +208,20 @@ func (s *Store) buildLinks() (more bool, err error) {
 	if !l.on || l.next == nil {
 		return false, nil
 	}
-	next, edges, err := s.nextEdges(l.next)
+	state := &linkState{on: true}
+	err = s.db.Update(false, func(batch *pebble.Batch) error {
+		next, edges, err := s.nextEdges(l.next)
+		state.next = next
+		return errors.Join(err, s.stageEdges(batch, edges), setLinks(batch, state))
+	})
 	if err != nil {
 		return false, s.fail("build links", err)
 	}
-	batch := s.db.Pebble().NewBatch()
-	defer s.db.CloseBatch(batch)
-	state := &linkState{on: true, next: next}
-	if err := errors.Join(s.stageEdges(batch, edges), setLinks(batch, state)); err != nil {
-		return false, s.fail("build links", err)
-	}
-	if err := s.db.Commit(batch, false); err != nil {
-		return false, fmt.Errorf("build links: %w", err)
-	}
 	s.commits.links.Store(state)
-	if next == nil {
+	if state.next == nil {
 		s.cfg.Logger.Info("links are complete")
 	}
-	return next != nil, nil
+	return state.next != nil, nil
 }
 
 // nextEdges returns the edges of some rows from a key on, and the key after them; nil: there is

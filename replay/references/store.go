@@ -156,21 +156,18 @@ func (s *Store) form() error {
 	if err != nil {
 		return err
 	}
-	batch := s.db.Pebble().NewBatch()
-	defer s.db.CloseBatch(batch)
-	err = batch.Set(metaKey(metaFormat), appendFormat(nil, s.codec.prefixBits), nil)
-	if on {
-		err = errors.Join(err, dropLinks(batch), setLinks(batch, &linkState{on: true, next: rangeRecord.start()}))
-	}
-	if err != nil {
+	return s.updateDurably(func(batch *pebble.Batch) error {
+		err := batch.Set(metaKey(metaFormat), appendFormat(nil, s.codec.prefixBits), nil)
+		if on {
+			err = errors.Join(err, dropLinks(batch), setLinks(batch, &linkState{on: true, next: rangeRecord.start()}))
+		}
 		return err
-	}
-	return s.commitDurably(batch)
+	})
 }
 
-// commitDurably commits what no crash may take back.
-func (s *Store) commitDurably(batch *pebble.Batch) error {
-	if err := s.db.Commit(batch, false); err != nil {
+// updateDurably commits a batch that fill has filled, which no crash may take back.
+func (s *Store) updateDurably(fill func(batch *pebble.Batch) error) error {
+	if err := s.db.Update(false, fill); err != nil {
 		return err
 	}
 	return s.db.Flush()

@@ -25,102 +25,74 @@ const flushInterval = time.Minute
 // Run sweeps what deleted, purged and imported accounts have left, builds links, and flushes now
 // and then. It ends when ctx does; that is no error. What is swept reads as absent before.
 func (s *Store) Run(ctx context.Context) error {
-	tick := time.NewTicker(flushInterval)
-	defer tick.Stop()
-	for ctx.Err() == nil {
+	for flushed := time.Now(); ctx.Err() == nil; {
 		more, err := s.sweep()
-		if err != nil {
-			return fmt.Errorf("sweep references: %w", err)
-		}
-		if !more {
+		if err == nil && !more {
 			more, err = s.buildLinks()
-			if err != nil {
-				return err
-			}
+		}
+		if err == nil && time.Since(flushed) >= flushInterval {
+			_, err = s.Flush()
+			flushed = time.Now()
+		}
+		if err != nil {
+			return err
 		}
 		if more {
-			if err := s.flushAt(tick.C); err != nil {
-				return err
-			}
 			continue
 		}
 		if s.cfg.hooks.idle != nil {
 			s.cfg.hooks.idle()
 		}
-		if err := s.idle(ctx, tick.C); err != nil {
-			return err
+		select {
+		case <-time.After(time.Until(flushed.Add(flushInterval))):
+		case <-s.sweeps:
+		case <-s.Failed():
+			return s.Err()
+		case <-ctx.Done():
 		}
 	}
 	return nil
 }
 
-// flushAt flushes if tick has come.
-func (s *Store) flushAt(tick <-chan time.Time) error {
-	select {
-	case <-tick:
-		_, err := s.Flush()
-		return err
-	default:
-		return nil
-	}
-}
-
-// idle waits until there is something to sweep, or ctx ends.
-func (s *Store) idle(ctx context.Context, tick <-chan time.Time) error {
-	for {
-		select {
-		case <-tick:
-			if _, err := s.Flush(); err != nil {
-				return err
-			}
-		case <-s.sweeps:
-			return nil
-		case <-s.Failed():
-			return s.Err()
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
 // sweep removes the rows of one step. more says that there may be another.
 func (s *Store) sweep() (more bool, err error) {
 	if s.cfg.ReadOnly {
-		return false, errReadOnly
+		return false, fmt.Errorf("sweep references: %w", errReadOnly)
 	}
 	s.commits.mu.Lock() // no row comes between looking and deleting
 	defer s.commits.mu.Unlock()
 	key, from, err := s.first(rangeSweep) // where its sweep goes on
+	if err == nil && key != nil {
+		err = s.db.Update(false, func(batch *pebble.Batch) error { return s.sweepFrom(batch, key, from) })
+	}
 	if err != nil {
 		return false, s.fail("sweep references", err)
 	}
-	if key == nil {
-		return false, nil
-	}
+	return key != nil, nil
+}
+
+// sweepFrom adds a step to batch: that of the account of a key of rangeSweep, whose sweep goes on
+// at from.
+func (s *Store) sweepFrom(batch *pebble.Batch, key, from []byte) error {
 	account, err := s.codec.parseAccountKey(key)
 	if err != nil {
-		return false, s.fail("sweep references", damaged(key, err))
+		return damaged(key, err)
 	}
 	state, err := s.firstState(account)
 	if err != nil {
-		return false, s.fail("sweep references", err)
+		return err
 	}
-	batch := s.db.Pebble().NewBatch()
-	defer s.db.CloseBatch(batch)
 	next, swept, err := s.stageSweep(batch, account, from, state.floor)
 	if err == nil && next == nil {
 		err = batch.Delete(key, nil)
 	} else if err == nil {
 		err = batch.Set(key, next, nil)
 	}
-	if err != nil {
-		return false, s.fail("sweep references", err)
-	}
 	if s.cfg.hooks.sweeping != nil {
 		s.cfg.hooks.sweeping()
 	}
 	s.metrics.swept.Add(float64(swept))
-	return true, s.db.Commit(batch, false)
+	return err
 }
 
 // stageSweep adds to batch the deletion of those of the account's next rows that are below the
