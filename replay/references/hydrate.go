@@ -252,18 +252,13 @@ func (h *hydration) fetch(s *Store) error {
 		}
 		return nil
 	}
-	if parts := min(n/minParallel, maxLookups); parts < 2 {
-		if err := read(0, n); err != nil {
-			return err
-		}
-	} else {
-		var g errgroup.Group
-		for part := range parts {
-			g.Go(func() error { return read(part*n/parts, (part+1)*n/parts) })
-		}
-		if err := g.Wait(); err != nil {
-			return err
-		}
+	var g errgroup.Group
+	part := max(minParallel, (n+maxLookups-1)/maxLookups)
+	for from := 0; from < n; from += part {
+		g.Go(func() error { return read(from, min(from+part, n)) })
+	}
+	if err := g.Wait(); err != nil {
+		return err
 	}
 	for i, id := range h.missingRows {
 		h.rows[id] = rows[i]

@@ -99,6 +99,7 @@ type edge struct {
 	arrival         uint64
 	account, record uint64
 	removed         bool
+	toAccount       bool // the subject is a DID
 }
 
 // appendEdges appends the edges of a row; of none, if value is nil. commits.mu is held.
@@ -111,7 +112,7 @@ func (s *Store) appendEdges(dst []edge, key, value []byte, removed bool) ([]edge
 		return dst, damaged(key, err)
 	}
 	for _, r := range row.References {
-		dst = append(dst, edge{postings.Set{Subject: r.Subject, Path: r.Path}, row.Arrival, row.Account, row.Record, removed})
+		dst = append(dst, edge{postings.Set{Subject: r.Subject, Path: r.Path}, row.Arrival, row.Account, row.Record, removed, r.Subject == r.Authority})
 	}
 	return dst, nil
 }

@@ -1,7 +1,6 @@
 package references
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 )
@@ -28,6 +27,7 @@ type observer struct {
 	paths   []uint32
 	observe func(*Observed)
 	batch   Observed // used again
+	edges   []edge   // used again
 }
 
 // Observe calls observe with what each Apply from now on changes of the edges between accounts of
@@ -45,7 +45,8 @@ func (s *Store) Observe(paths []uint32, observe func(*Observed)) (*Rows, error) 
 	return rows, nil
 }
 
-// collect notes what p changes. commits.mu is held.
+// collect notes what p changes, but for edges of rows below a floor that it raises. commits.mu is
+// held.
 func (o *observer) collect(s *Store, p *pending) error {
 	o.batch = Observed{p.state.position, o.batch.Forgotten[:0], o.batch.Edges[:0]}
 	floors := make(map[uint64]uint64)
@@ -61,30 +62,20 @@ func (o *observer) collect(s *Store, p *pending) error {
 		if w.below { // gone since the floor was raised
 			old = nil
 		}
-		key, floor := s.codec.recordKey(w.id), floors[w.id.account]
-		if err := errors.Join(o.add(s, key, old, floor, true), o.add(s, key, w.value, floor, false)); err != nil {
+		key, edges := s.codec.recordKey(w.id), o.edges[:0]
+		var err error
+		if edges, err = s.appendEdges(edges, key, old, true); err == nil {
+			edges, err = s.appendEdges(edges, key, w.value, false)
+		}
+		if err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// add adds the edges of a row, unless it is below a floor that the batch has raised.
-func (o *observer) add(s *Store, key, value []byte, floor uint64, removed bool) error {
-	if value == nil {
-		return nil
-	}
-	row := &s.commits.row
-	if err := s.codec.decodeRow(row, key, value); err != nil {
-		return damaged(key, err)
-	}
-	if row.Arrival < floor {
-		return nil
-	}
-	for _, r := range row.References {
-		if r.Subject == r.Authority && slices.Contains(o.paths, r.Path) {
-			o.batch.Edges = append(o.batch.Edges, EdgeChange{r.Path, row.Account, row.Record, r.Subject, removed})
+		for _, e := range edges {
+			if e.toAccount && e.arrival >= floors[e.account] && slices.Contains(o.paths, e.set.Path) {
+				o.batch.Edges = append(o.batch.Edges, EdgeChange{e.set.Path, e.account, e.record, e.set.Subject, e.removed})
+			}
 		}
+		o.edges = edges
 	}
 	return nil
 }

@@ -97,7 +97,10 @@ func (s *Store) load() error {
 	switch {
 	case formed:
 		if s.codec.prefixBits, err = decodeFormat(format); err != nil {
-			return s.damagedMeta(metaFormat, err)
+			if !errors.Is(err, ErrNewerFormat) {
+				err = damaged(metaKey(metaFormat), err)
+			}
+			return err
 		}
 		if bits != 0 && bits != s.codec.prefixBits {
 			return fmt.Errorf("%w: it was made for %d, the UID store has %d", errPrefixBits, s.codec.prefixBits, bits)
@@ -118,21 +121,13 @@ func (s *Store) load() error {
 			return err
 		}
 	}
-	var g Generation
-	var st state
-	if value, ok, err := s.db.Value(metaKey(metaGeneration)); err != nil {
+	g, err := metaValue(s.db.Value, metaGeneration, decodeGeneration)
+	if err != nil {
 		return err
-	} else if ok {
-		if g, err = decodeGeneration(value); err != nil {
-			return s.damagedMeta(metaGeneration, err)
-		}
 	}
-	if value, ok, err := s.db.Value(metaKey(metaState)); err != nil {
+	st, err := metaValue(s.db.Value, metaState, decodeState)
+	if err != nil {
 		return err
-	} else if ok {
-		if st, err = decodeState(value); err != nil {
-			return s.damagedMeta(metaState, err)
-		}
 	}
 	purged, _, err := s.first(rangePurged)
 	if err != nil {
@@ -173,11 +168,16 @@ func (s *Store) updateDurably(fill func(batch *pebble.Batch) error) error {
 	return s.db.Flush()
 }
 
-func (s *Store) damagedMeta(name string, err error) error {
-	if errors.Is(err, ErrNewerFormat) {
-		return err
+// metaValue returns the meta value of a name, the zero value if there is none.
+func metaValue[T any](get func(key []byte) ([]byte, bool, error), name string, decode func([]byte) (T, error)) (v T, err error) {
+	value, ok, err := get(metaKey(name))
+	if err != nil || !ok {
+		return v, err
 	}
-	return damaged(metaKey(name), err)
+	if v, err = decode(value); err != nil {
+		err = damaged(metaKey(name), err)
+	}
+	return v, err
 }
 
 // damaged says that what is stored under key is not what was written.

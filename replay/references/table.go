@@ -2,6 +2,7 @@ package references
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,6 +94,7 @@ type Rows struct {
 
 	codec          UIDCodec
 	rows, accounts *pebbleguard.Iterator
+	account, floor uint64 // of the row before; 0: none
 }
 
 // openRowsLocked opens the rows of some keys. With the lock, both iterators see one state.
@@ -120,11 +122,10 @@ func (r *Rows) EachOf(ctx context.Context, account uint64, fn func(*Row) error) 
 }
 
 func (r *Rows) each(ctx context.Context, ok bool, prefix []byte, fn func(*Row) error) (err error) {
-	j := &joiner{codec: r.codec, accounts: r.accounts}
 	var row Row
 	for ; ok && err == nil && bytes.HasPrefix(r.rows.Key(), prefix); ok = r.rows.Next() {
 		var alive bool
-		if alive, err = j.decode(&row, r.rows); err == nil && alive {
+		if alive, err = r.decode(&row); err == nil && alive {
 			err = fn(&row)
 		}
 		if err == nil {
@@ -151,49 +152,25 @@ func closeIter(it *pebbleguard.Iterator) error {
 	return it.Close()
 }
 
-// joiner decodes rows with the states of their accounts: a merge join, both sorted by account.
-type joiner struct {
-	codec    UIDCodec
-	accounts *pebbleguard.Iterator
-	account  uint64 // that state is of; 0: none
-	state    accountState
-	begun    bool
-}
-
-// decode decodes the row at which the iterator is. alive is false if it is below the floor.
-func (j *joiner) decode(row *Row, rows *pebbleguard.Iterator) (alive bool, err error) {
-	if err := j.codec.decodeRow(row, rows.Key(), rows.Value()); err != nil {
-		return false, damaged(rows.Key(), err)
+// decode decodes the row at which the iterator is, and reads the state of its account if that is
+// not the one of the row before. alive is false if it is below the floor.
+func (r *Rows) decode(row *Row) (alive bool, err error) {
+	if err := r.codec.decodeRow(row, r.rows.Key(), r.rows.Value()); err != nil {
+		return false, damaged(r.rows.Key(), err)
 	}
-	if row.Account != j.account {
-		if err := j.seek(row.Account); err != nil {
-			return false, err
-		}
+	if row.Account == r.account {
+		return row.Arrival >= r.floor, nil
 	}
-	return row.Arrival >= j.state.floor, nil
-}
-
-// seek goes on to the state of an account.
-func (j *joiner) seek(account uint64) error {
-	key := j.codec.accountKey(rangeAccount, account)
-	if !j.begun || bytes.Compare(j.accounts.Key(), key) < 0 {
-		j.begun = true
-		if !j.accounts.SeekGE(key) {
-			if err := j.accounts.Error(); err != nil {
-				return err
-			}
-			return damaged(key, errAbsent)
-		}
+	key := r.codec.accountKey(rangeAccount, row.Account)
+	if !r.accounts.SeekGE(key) || !bytes.Equal(r.accounts.Key(), key) {
+		return false, cmp.Or(r.accounts.Error(), damaged(key, errAbsent))
 	}
-	if !bytes.Equal(j.accounts.Key(), key) {
-		return damaged(key, errAbsent)
-	}
-	state, err := decodeAccount(j.accounts.Value())
+	state, err := decodeAccount(r.accounts.Value())
 	if err != nil {
-		return damaged(key, err)
+		return false, damaged(key, err)
 	}
-	j.account, j.state = account, state
-	return nil
+	r.account, r.floor = row.Account, state.floor
+	return row.Arrival >= r.floor, nil
 }
 
 // errAbsent means that an account has rows and no state.

@@ -34,18 +34,12 @@ func (s *Store) View() (*View, error) {
 
 // load reads the meta values: those of the store may be newer.
 func (v *View) load() error {
-	value, ok, err := v.Get(metaKey(metaState))
+	at, err := metaValue(v.Get, metaState, decodeState)
 	if err != nil {
 		return err
 	}
-	if ok {
-		at, err := decodeState(value)
-		if err != nil {
-			return damaged(metaKey(metaState), err)
-		}
-		v.Position = at.position
-	}
-	value, ok, err = v.Get(metaKey(metaLinks))
+	v.Position = at.position
+	value, ok, err := v.Get(metaKey(metaLinks))
 	v.LinksComplete = ok && decodeLinkState(value).next == nil
 	return err
 }
