@@ -3,21 +3,13 @@ package links
 import (
 	"bytes"
 	"context"
-	"fmt"
 
 	"millrace/replay/references"
 )
 
 // Linked implements View.
-func (v *view) Linked(ctx context.Context, account uint64, path uint32, most int) ([]uint64, error) {
-	subjects, err := v.linked(ctx, account, path, most)
-	if err != nil {
-		return nil, fmt.Errorf("read what an account links to: %w", err)
-	}
-	return subjects, nil
-}
-
-func (v *view) linked(ctx context.Context, account uint64, path uint32, most int) (subjects []uint64, err error) {
+func (v *view) Linked(ctx context.Context, account uint64, path uint32, most int) (subjects []uint64, err error) {
+	defer wrap("read what an account links to", &err)
 	floor, inactive, err := v.Account(account)
 	if err != nil || inactive {
 		return nil, err

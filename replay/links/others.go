@@ -25,6 +25,7 @@ var ErrTooLarge = errors.New("too many records to read them")
 
 // Others implements View.
 func (v *view) Others(ctx context.Context, q OthersQuery) (o Others, err error) {
+	defer wrap("list other references", &err)
 	var last OthersCursor
 	stopped, err := v.eachOther(ctx, q, q.Cursor, max(q.Limit, maxPageLinks), func(l *Link, index int, subject uint64) (bool, error) {
 		at := OthersCursor{l.Arrival, uint32(index)}
@@ -38,13 +39,10 @@ func (v *view) Others(ctx context.Context, q OthersQuery) (o Others, err error) 
 		o.Items, last = append(o.Items, Other{*l, subject}), at
 		return true, nil
 	})
-	if err != nil {
-		return Others{}, fmt.Errorf("list other references: %w", err)
-	}
 	if stopped != 0 {
 		o.Next = OthersCursor{stopped, math.MaxUint32}
 	}
-	return o, nil
+	return o, err
 }
 
 func (c OthersCursor) compare(d OthersCursor) int {
@@ -91,7 +89,8 @@ func (v *view) eachOther(ctx context.Context, q OthersQuery, from OthersCursor, 
 type grouped struct{ subject, account, arrival uint64 }
 
 // OtherCounts implements View.
-func (v *view) OtherCounts(ctx context.Context, q OthersQuery) (OtherCounts, error) {
+func (v *view) OtherCounts(ctx context.Context, q OthersQuery) (o OtherCounts, err error) {
+	defer wrap("count other references", &err)
 	var all []grouped
 	stopped, err := v.eachOther(ctx, q, OthersCursor{}, maxGrouped, func(l *Link, _ int, subject uint64) (bool, error) {
 		if n := len(all); n > 0 && all[n-1].arrival == l.Arrival {
@@ -104,7 +103,7 @@ func (v *view) OtherCounts(ctx context.Context, q OthersQuery) (OtherCounts, err
 		err = ErrTooLarge
 	}
 	if err != nil {
-		return OtherCounts{}, fmt.Errorf("count other references: %w", err)
+		return o, err
 	}
 	return pageOfGroups(groupsOf(all), q.Cursor.Arrival, q.Limit), nil
 }

@@ -3,16 +3,13 @@ package links
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 
 	"millrace/replay/internal/postings"
 )
 
-// lister gives links a few at a time, in order; nil at the end. They are good until the next call.
-type lister interface {
-	next() ([]Link, error)
-}
+// lister returns the next few links of a list, nil at its end. They are good until the next call.
+type lister func() ([]Link, error)
 
 // list returns the links of a set past after, of some accounts or, if that is nil, of all. It
 // also returns how many there are without after.
@@ -26,7 +23,7 @@ func (v *view) list(set Set, accounts []uint64, after uint64, forward bool) (l l
 	}
 	w := v.walk(set, after, forward)
 	if large {
-		return w, head.Records, nil
+		return w.next, head.Records, nil
 	}
 	picks := slices.Sorted(slices.Values(accounts))
 	all, err := v.small(set)
@@ -36,32 +33,21 @@ func (v *view) list(set Set, accounts []uint64, after uint64, forward bool) (l l
 	if !forward {
 		slices.Reverse(all)
 	}
-	picked := slices.DeleteFunc(all, func(l Link) bool {
+	all = slices.DeleteFunc(all, func(l Link) bool {
 		_, found := slices.BinarySearch(picks, l.Account)
 		return accounts != nil && !found
 	})
-	total = uint64(len(picked))
-	return &collected{slices.DeleteFunc(picked, func(l Link) bool { return !w.wanted(l.Arrival) })}, total, nil
+	total = uint64(len(all))
+	all = slices.DeleteFunc(all, func(l Link) bool { return !w.wanted(l.Arrival) })
+	return func() (links []Link, _ error) {
+		links, all = all, nil
+		return links, nil
+	}, total, nil
 }
 
-// collected is a lister of links that are in memory.
-type collected struct{ links []Link }
-
-func (c *collected) next() (links []Link, _ error) {
-	links, c.links = c.links, nil
-	return links, nil
-}
-
-// picker looks up the links of some accounts in a large set.
-type picker struct {
-	view    *view
-	set     Set
-	account []Link // without their records
-	link    [1]Link
-}
-
+// pick is list of some accounts in a large set, where it looks up each link.
 func (v *view) pick(set Set, accounts []uint64, after uint64, forward bool) (l lister, total uint64, err error) {
-	p := &picker{view: v, set: set}
+	var picked []Link // without their records
 	w := v.walk(set, after, forward)
 	for _, account := range slices.Compact(slices.Sorted(slices.Values(accounts))) {
 		arrivals, err := v.arrivals(set, account)
@@ -71,34 +57,31 @@ func (v *view) pick(set Set, accounts []uint64, after uint64, forward bool) (l l
 		total += uint64(len(arrivals))
 		for _, a := range arrivals {
 			if w.wanted(a) {
-				p.account = append(p.account, Link{Arrival: a, Account: account})
+				picked = append(picked, Link{Arrival: a, Account: account})
 			}
 		}
 	}
-	slices.SortFunc(p.account, func(a, b Link) int {
+	slices.SortFunc(picked, func(a, b Link) int {
 		if !forward {
 			a, b = b, a
 		}
 		return cmp.Compare(a.Arrival, b.Arrival)
 	})
-	return p, total, nil
-}
-
-func (p *picker) next() ([]Link, error) {
-	if len(p.account) == 0 {
-		return nil, nil
-	}
-	want := p.account[0]
-	p.account = p.account[1:]
-	links, err := p.view.walk(p.set, want.Arrival-1, true).next()
-	if err != nil {
-		return nil, err
-	}
-	if len(links) == 0 || links[0].Arrival != want.Arrival || links[0].Account != want.Account {
-		return nil, p.view.Damaged(postings.AppendAccount(nil, p.view.Codec, p.set, want.Account), errMember)
-	}
-	p.link[0] = links[0]
-	return p.link[:], nil
+	return func() ([]Link, error) {
+		if len(picked) == 0 {
+			return nil, nil
+		}
+		want := picked[0]
+		picked = picked[1:]
+		links, err := v.walk(set, want.Arrival-1, true).next()
+		if err != nil {
+			return nil, err
+		}
+		if len(links) == 0 || links[0].Arrival != want.Arrival || links[0].Account != want.Account {
+			return nil, v.Damaged(postings.AppendAccount(nil, v.Codec, set, want.Account), errMember)
+		}
+		return links[:1], nil
+	}, total, nil
 }
 
 // arrivals returns the arrival numbers of an account's links in a large set.
@@ -122,7 +105,7 @@ const maxPageLinks = 10_000
 // links than most, it returns the arrival number of the last one that it has looked at.
 func (v *view) each(ctx context.Context, l lister, most int, fn func(*Link) (more bool, err error)) (stopped uint64, err error) {
 	for looked := 0; ; {
-		links, err := l.next()
+		links, err := l()
 		if err != nil || len(links) == 0 {
 			return 0, err
 		}
@@ -150,36 +133,35 @@ func (v *view) each(ctx context.Context, l lister, most int, fn func(*Link) (mor
 
 // Records implements View.
 func (v *view) Records(ctx context.Context, set Set, page Page) (r Records, err error) {
+	defer wrap("list links", &err)
 	l, total, err := v.list(set, page.Accounts, page.Cursor, page.Reverse)
-	if err == nil {
-		r.Total = total
-		var next uint64
-		next, err = v.each(ctx, l, max(page.Limit, maxPageLinks), func(l *Link) (bool, error) {
-			if len(r.Links) == page.Limit {
-				r.Next = r.Links[page.Limit-1].Arrival
-				return false, nil
-			}
-			r.Links = append(r.Links, *l)
-			return true, nil
-		})
-		r.Next = max(r.Next, next)
-	}
 	if err != nil {
-		return Records{}, fmt.Errorf("list links: %w", err)
+		return r, err
 	}
-	return r, nil
+	r.Total = total
+	next, err := v.each(ctx, l, max(page.Limit, maxPageLinks), func(l *Link) (bool, error) {
+		if len(r.Links) == page.Limit {
+			r.Next = r.Links[page.Limit-1].Arrival
+			return false, nil
+		}
+		r.Links = append(r.Links, *l)
+		return true, nil
+	})
+	r.Next = max(r.Next, next)
+	return r, err
 }
 
 // Accounts implements View.
 func (v *view) Accounts(ctx context.Context, set Set, page Page) (a Accounts, err error) {
+	defer wrap("list accounts of links", &err)
 	c, err := v.count(set)
 	if err != nil {
-		return a, fmt.Errorf("list accounts of links: %w", err)
+		return a, err
 	}
 	a.Total = c.Accounts
 	var last uint64
 	first := v.firsts(set)
-	next, err := v.each(ctx, v.walk(set, page.Cursor, page.Reverse), max(page.Limit, maxPageLinks), func(l *Link) (bool, error) {
+	next, err := v.each(ctx, v.walk(set, page.Cursor, page.Reverse).next, max(page.Limit, maxPageLinks), func(l *Link) (bool, error) {
 		is, err := first(l)
 		if err != nil || !is {
 			return err == nil, err
@@ -191,11 +173,8 @@ func (v *view) Accounts(ctx context.Context, set Set, page Page) (a Accounts, er
 		a.Accounts, last = append(a.Accounts, l.Account), l.Arrival
 		return true, nil
 	})
-	if err != nil {
-		return Accounts{}, fmt.Errorf("list accounts of links: %w", err)
-	}
 	a.Next = max(a.Next, next)
-	return a, nil
+	return a, err
 }
 
 // firsts returns a function that says whether a visible link is its account's first visible one of

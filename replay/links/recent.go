@@ -3,7 +3,6 @@ package links
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 )
 
@@ -13,6 +12,7 @@ const maxRecentSets = 1000
 // MostLinked implements View. The store says which sets may have most. They are counted in that
 // order, until no other set can have more than those that were found: Fagin's threshold algorithm.
 func (v *view) MostLinked(ctx context.Context, limit int) (m MostLinked, err error) {
+	defer wrap("count recent links", &err)
 	recent := v.recent()
 	m.Since, m.Others = recent.Since, recent.Others
 	for i, set := range recent.Sets {
@@ -23,7 +23,7 @@ func (v *view) MostLinked(ctx context.Context, limit int) (m MostLinked, err err
 		}
 		c := RecentCount{Set: set.Set}
 		if c.Records, err = v.countFrom(ctx, c.Set, recent.From); err != nil {
-			return MostLinked{}, fmt.Errorf("count recent links: %w", err)
+			return MostLinked{}, err
 		}
 		if c.Records > 0 {
 			m.add(c, limit)

@@ -57,6 +57,7 @@ type verifier struct {
 	seed   maphash.Seed
 	sums   [verifyBuckets]uint64
 	starts uint64 // of the keys of chunks with a start, less those of starts
+	sets   uint64 // chunks without a start that were read
 }
 
 // named is a link of a set.
@@ -132,7 +133,7 @@ func (c *verifier) eachLink(begin, end []byte, fn func(l named, start uint64)) e
 			c.report.Problem("key %x: %v", key, err)
 		}
 		if start == 0 {
-			c.report.Sets++
+			c.sets++
 		} else {
 			c.starts += maphash.Bytes(c.seed, key[1:])
 		}
@@ -163,6 +164,7 @@ func (c *verifier) chunks() error {
 		}
 		last = l
 	})
+	c.report.Sets = c.sets
 	begin, end = bounds(postings.RangeStart)
 	err = errors.Join(err, c.scan(begin, end, func(key, value []byte) error {
 		c.starts -= maphash.Bytes(c.seed, key[1:])
@@ -206,7 +208,6 @@ func (c *verifier) compare() error {
 		}
 	})
 	begin, end := bounds(postings.RangeMembers)
-	sets := c.report.Sets
 	err = errors.Join(err, c.eachLink(begin, end, func(l named, _ uint64) {
 		if !differs(l) {
 			return
@@ -217,7 +218,6 @@ func (c *verifier) compare() error {
 			differ[l] = false
 		}
 	}))
-	c.report.Sets = sets
 	for l, row := range differ {
 		what := "is in the table, but in no chunk"
 		if !row {
@@ -238,48 +238,36 @@ func (c *verifier) hash(account, arrival uint64) uint64 {
 // heads compares the counts of each large set with its links, and these with its accounts.
 func (c *verifier) heads() error {
 	begin, end := bounds(postings.RangeHead)
-	for {
-		var set Set
+	it := c.view.Iterator()
+	for it.SeekGE(begin) && bytes.Compare(it.Key(), end) < 0 {
+		key := bytes.Clone(it.Key())
+		begin = append(key, 0)
+		set, _, err := postings.ParseSet(c.view.Codec, key)
 		var head postings.Head
-		found := false
-		err := c.scan(begin, end, func(key, value []byte) (err error) {
-			if set, _, err = postings.ParseSet(c.view.Codec, key); err == nil {
-				head, err = postings.DecodeHead(value)
-			}
-			if err != nil {
-				c.report.Problem("key %x: %v", key, err)
-				return nil
-			}
-			found, begin = true, append(bytes.Clone(key), 0)
-			return errStop
-		})
-		if err != nil && !errors.Is(err, errStop) {
-			return err
+		if err == nil {
+			head, err = postings.DecodeHead(it.Value())
 		}
-		if !found {
-			return nil
+		if err != nil {
+			c.report.Problem("key %x: %v", key, err)
+			continue
 		}
 		c.report.Large++
 		if err := c.head(set, head); err != nil {
 			return err
 		}
 	}
+	return it.Error()
 }
-
-// errStop ends a scan.
-var errStop = errors.New("the scan goes on later")
 
 func (c *verifier) head(set Set, head postings.Head) error {
 	var links, accounts tally
 	var tail uint64
 	prefix := postings.AppendSet(nil, c.view.Codec, postings.RangeMembers, set)
-	sets := c.report.Sets
 	err := c.eachLink(prefix, postings.PrefixEnd(prefix), func(l named, start uint64) {
 		links.links++
 		links.sum += c.hash(l.link.Account, l.link.Arrival)
 		tail = start
 	})
-	c.report.Sets = sets
 	if err != nil {
 		return err
 	}

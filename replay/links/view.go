@@ -29,20 +29,22 @@ type visibility struct {
 func (v *view) Position() references.Position { return v.View.Position }
 
 // Close implements View.
-func (v *view) Close() error {
-	if err := v.View.Close(); err != nil {
-		return fmt.Errorf("read links: %w", err)
+func (v *view) Close() (err error) {
+	defer wrap("read links", &err)
+	return v.View.Close()
+}
+
+// wrap adds to an error what was being done.
+func wrap(what string, err *error) {
+	if *err != nil {
+		*err = fmt.Errorf("%s: %w", what, *err)
 	}
-	return nil
 }
 
 // Count implements View.
-func (v *view) Count(_ context.Context, set Set) (Counts, error) {
-	c, err := v.count(set)
-	if err != nil {
-		return c, fmt.Errorf("count links: %w", err)
-	}
-	return c, nil
+func (v *view) Count(_ context.Context, set Set) (c Counts, err error) {
+	defer wrap("count links", &err)
+	return v.count(set)
 }
 
 func (v *view) count(set Set) (c Counts, err error) {
@@ -106,15 +108,8 @@ func (v *view) visible(l *Link) (bool, error) {
 }
 
 // Sources implements View.
-func (v *view) Sources(ctx context.Context, subject uint64) ([]Source, error) {
-	sources, err := v.sources(ctx, subject)
-	if err != nil {
-		return nil, fmt.Errorf("count sources of links: %w", err)
-	}
-	return sources, nil
-}
-
-func (v *view) sources(ctx context.Context, subject uint64) (sources []Source, err error) {
+func (v *view) Sources(ctx context.Context, subject uint64) (sources []Source, err error) {
+	defer wrap("count sources of links", &err)
 	prefix := postings.AppendSubject(nil, v.Codec, postings.RangeMembers, subject)
 	from := prefix
 	for it := v.Iterator(); it.SeekGE(from) && bytes.HasPrefix(it.Key(), prefix); {
