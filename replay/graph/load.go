@@ -249,7 +249,7 @@ func (l *loader) readAccounts(b []byte) error {
 }
 
 func (l *loader) readSets(d *decoder) error {
-	if table, first := int(d.u8()), int(d.u32()); table != l.table() || first != l.next || len(l.g.accounts.uids) != l.header.Accounts {
+	if table, first := int(d.number(1)), int(d.number(4)); table != l.table() || first != l.next || len(l.g.accounts.uids) != l.header.Accounts {
 		return fmt.Errorf("sets of table %d from ordinal %d, after %d of %d accounts; expected table %d, ordinal %d",
 			table, first, len(l.g.accounts.uids), l.header.Accounts, l.table(), l.next)
 	}
@@ -367,7 +367,7 @@ func (l *loader) countList(s *set, data []byte) bool {
 
 // readFlags reads the flags of a table, and makes its In sets: all its Out sets are there.
 func (l *loader) readFlags(d *decoder) error {
-	if table := int(d.u8()); table != l.table() || l.next != l.header.Accounts {
+	if table := int(d.number(1)); table != l.table() || l.next != l.header.Accounts {
 		return fmt.Errorf("flags of table %d after %d sets; expected table %d, after %d", table, l.next, l.table(), l.header.Accounts)
 	}
 	if err := l.settle(); err != nil {
@@ -375,7 +375,7 @@ func (l *loader) readFlags(d *decoder) error {
 	}
 	out, in := l.g.indexes[2*l.table()], l.g.indexes[2*l.table()+1]
 	for _, into := range []**roaring.Bitmap{&out.incomplete, &in.incomplete} {
-		bitmap, err := readBitmap(d.bytes(uint64(d.u32())))
+		bitmap, err := readBitmap(d.bytes(d.number(4)))
 		if err != nil {
 			return err
 		}
@@ -413,8 +413,8 @@ func (l *loader) readRecords(d *decoder) error {
 		d.b = nil
 	}
 	for len(d.b) > 0 && d.err == nil {
-		p := pair{d.u32(), d.u32(), d.u32()}
-		record := d.u64()
+		p := pair{uint32(d.number(4)), uint32(d.number(4)), uint32(d.number(4))}
+		record := d.number(8)
 		if int(p.source) >= len(l.header.Sources) || !l.g.indexes[2*p.source].contains(p.actor, p.subject) {
 			return fmt.Errorf("it has a record of an edge that does not exist: %v", p)
 		}
@@ -447,23 +447,10 @@ func (d *decoder) uvarint() uint64 {
 	return v
 }
 
-func (d *decoder) u8() byte {
-	if b := d.bytes(1); b != nil {
-		return b[0]
+// number reads a number of n bytes.
+func (d *decoder) number(n uint64) (v uint64) {
+	for i, b := range d.bytes(n) {
+		v |= uint64(b) << (8 * i)
 	}
-	return 0
-}
-
-func (d *decoder) u32() uint32 {
-	if b := d.bytes(4); b != nil {
-		return binary.LittleEndian.Uint32(b)
-	}
-	return 0
-}
-
-func (d *decoder) u64() uint64 {
-	if b := d.bytes(8); b != nil {
-		return binary.LittleEndian.Uint64(b)
-	}
-	return 0
+	return v
 }
