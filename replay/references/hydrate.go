@@ -242,7 +242,7 @@ func (h *hydration) fetch(s *Store) error {
 		for i := from; i < to; i++ {
 			var err error
 			if i < len(accounts) {
-				accounts[i].entry.state, err = s.firstState(accounts[i].account)
+				accounts[i].entry.state, _, err = s.firstState(accounts[i].account)
 			} else {
 				rows[i-len(accounts)], err = s.lookUp(s.codec.recordKey(h.missingRows[i-len(accounts)]))
 			}

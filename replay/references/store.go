@@ -261,12 +261,9 @@ func (s *Store) Close() error {
 // lookUp returns a copy of a value, nil if there is none.
 func (s *Store) lookUp(key []byte) ([]byte, error) {
 	begun := time.Now()
-	value, closer, err := s.db.Get(key)
-	if err == nil {
-		value = append(make([]byte, 0, len(value)), value...)
-		err = closer.Close()
-	} else if errors.Is(err, pebble.ErrNotFound) {
-		value, err = nil, nil
+	value, ok, err := s.db.Value(key)
+	if ok && value == nil {
+		value = []byte{} // nil is that there is none
 	}
 	s.metrics.lookupSeconds.Observe(time.Since(begun).Seconds())
 	return value, err
@@ -285,22 +282,22 @@ func (s *Store) first(r keyRange) (key, value []byte, err error) {
 }
 
 // firstState returns the state of an account as the database has it. An account that is new to the
-// generation begins with the rev up to which it was purged.
-func (s *Store) firstState(account uint64) (state accountState, err error) {
+// generation is not known, and begins with the rev up to which it was purged.
+func (s *Store) firstState(account uint64) (state accountState, known bool, err error) {
 	key := s.codec.accountKey(rangeAccount, account)
 	value, err := s.lookUp(key)
 	if err != nil {
-		return state, err
+		return state, false, err
 	}
 	if value == nil {
 		state.purged, err = s.purgedRev(account)
 		state.rev = state.purged
-		return state, err
+		return state, false, err
 	}
 	if state, err = decodeAccount(value); err != nil {
-		return state, damaged(key, err)
+		return state, false, damaged(key, err)
 	}
-	return state, nil
+	return state, true, nil
 }
 
 // purgedRev returns the rev up to which an account was purged, 0 if it was not.

@@ -78,7 +78,7 @@ func (s *Store) sweepFrom(batch *pebble.Batch, key, from []byte) error {
 	if err != nil {
 		return damaged(key, err)
 	}
-	state, err := s.firstState(account)
+	state, _, err := s.firstState(account)
 	if err != nil {
 		return err
 	}

@@ -32,25 +32,16 @@ type Account struct {
 // Account returns what is known of an account at Position. ok is false if it was not seen in this
 // generation; Purged may be known even so.
 func (s *Store) Account(account uint64) (a Account, ok bool, err error) {
-	key := s.codec.accountKey(rangeAccount, account)
-	value, err := s.lookUp(key)
-	if err != nil {
-		return a, false, err
-	}
-	if value == nil {
-		a.Purged, err = s.purgedRev(account)
-		return a, false, err
-	}
-	state, err := decodeAccount(value)
-	if err != nil {
-		return a, false, damaged(key, err)
+	state, known, err := s.firstState(account)
+	if err != nil || !known {
+		return Account{Purged: state.purged}, false, err
 	}
 	return Account{state.rev, state.imported, state.purged, state.inexactUS, state.inactive}, true, nil
 }
 
 // Row returns a record at Position. ok is false if it is not alive, or not known.
 func (s *Store) Row(account, record uint64) (row Row, ok bool, err error) {
-	state, err := s.firstState(account)
+	state, _, err := s.firstState(account)
 	if err != nil {
 		return row, false, err
 	}
