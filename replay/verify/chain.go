@@ -37,15 +37,7 @@ func (c *chain) open(v *verifier) (err error) {
 	if c.pointers, err = v.scan(format.RangeSeq); err != nil {
 		return err
 	}
-	if err = c.spans.open(v); err != nil {
-		c.pointers.close()
-	}
-	return err
-}
-
-func (c *chain) close() {
-	c.pointers.close()
-	c.spans.close()
+	return c.spans.open(v)
 }
 
 // add compares a block with its neighbours, in the log's order.

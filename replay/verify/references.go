@@ -6,8 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/cockroachdb/pebble/v2"
-
+	"millrace/intern/kv/pebbleguard"
 	"millrace/replay/internal/format"
 	"millrace/translate"
 )
@@ -66,17 +65,12 @@ func checkEventReferences(x *format.Index, i int, refs []format.Reference, repea
 // readSources reads the sources of references, and checks that each has one number, and no number
 // is left out.
 func (v *verifier) readSources() error {
-	it, err := v.db.NewIter(&pebble.IterOptions{LowerBound: format.RangeSource.Start(), UpperBound: format.RangeSource.End()})
-	if err != nil {
-		return fmt.Errorf("read the sources: %w", err)
-	}
-	defer it.Close()
 	numbers := make(map[string]uint32)
-	for it.First(); it.Valid(); it.Next() {
+	return v.each(format.RangeSource, "sources", func(it *pebbleguard.Iterator) {
 		number, ok := format.ParseSourceKey(it.Key())
 		if !ok || int(number) <= len(v.sources) {
 			v.fault(format.RangeSource, 0, "no value of this range has key %x", it.Key())
-			continue
+			return
 		}
 		for len(v.sources) < int(number)-1 {
 			v.sources = append(v.sources, "")
@@ -86,18 +80,14 @@ func (v *verifier) readSources() error {
 		source, err := format.OpenTrailer(it.Value(), format.RangeSource, int64(number))
 		if err != nil {
 			v.fault(format.RangeSource, int64(number), "%v", err)
-			continue
+			return
 		}
 		if other, twice := numbers[string(source)]; twice {
 			v.fault(format.RangeSource, int64(number), "%.*q has number %d, too", maxNamed, source, other)
 		}
 		numbers[string(source)] = number
 		v.sources[number-1] = string(source)
-	}
-	if err := it.Error(); err != nil {
-		v.fault(format.RangeSource, 0, "what follows cannot be read: %v", err)
-	}
-	return nil
+	})
 }
 
 // checkSources checks that the log knows the sources of the block's references, and that they are

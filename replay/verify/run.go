@@ -8,10 +8,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
 	"golang.org/x/sync/errgroup"
 
 	"millrace/dict"
+	"millrace/intern/kv/pebbleguard"
 	"millrace/replay/internal/format"
 	"millrace/replay/internal/logstore"
 	"millrace/replay/internal/pebblestore"
@@ -40,7 +40,8 @@ type verifier struct {
 	sources  []string // the sources of references, by number - 1; "": it cannot be read
 	decoders decoders
 
-	chain chain // the collector's
+	chain     chain                   // the collector's
+	iterators []*pebbleguard.Iterator // of all scans, until the end
 }
 
 // note adds a problem. Safe for concurrent use.
@@ -72,6 +73,11 @@ func (v *verifier) run(ctx context.Context) error {
 	for _, err := range v.db.Damage {
 		v.storeFault(err.Error())
 	}
+	defer func() {
+		for _, it := range v.iterators {
+			_ = it.Close() // its errors were noted
+		}
+	}()
 	if err := v.meta(); err != nil {
 		return err
 	}
@@ -151,16 +157,11 @@ func (v *verifier) get(key []byte) ([]byte, error) {
 
 // dictionaries reads the dictionaries, and compares them with those that the log says it uses.
 func (v *verifier) dictionaries() error {
-	it, err := v.db.NewIter(&pebble.IterOptions{LowerBound: format.RangeDictionary.Start(), UpperBound: format.RangeDictionary.End()})
-	if err != nil {
-		return fmt.Errorf("read the dictionaries: %w", err)
-	}
-	defer it.Close()
 	v.files = make(map[uint32]*dict.Dictionary)
-	for it.First(); it.Valid(); it.Next() {
+	err := v.each(format.RangeDictionary, "dictionaries", func(it *pebbleguard.Iterator) {
 		if len(it.Key()) != 5 {
 			v.fault(format.RangeDictionary, 0, "no value of this range has key %x", it.Key())
-			continue
+			return
 		}
 		id := binary.BigEndian.Uint32(it.Key()[1:])
 		raw, err := format.OpenTrailer(it.Value(), format.RangeDictionary, int64(id))
@@ -175,17 +176,14 @@ func (v *verifier) dictionaries() error {
 			delete(v.files, id)
 			v.fault(format.RangeDictionary, int64(id), "%v", err)
 		}
-	}
-	if err := it.Error(); err != nil {
-		v.fault(format.RangeDictionary, 0, "what follows cannot be read: %v", err)
-	}
+	})
 	for _, u := range v.uses {
 		if v.files[u.ID] == nil {
 			v.fault(format.RangeDictionary, int64(u.ID), "missing or broken, and blocks may be compressed with it")
 		}
 	}
 	v.report.Dictionaries = len(v.files)
-	return nil
+	return err
 }
 
 // readGaps reads the gaps and checks that they lie in the log.
@@ -194,7 +192,6 @@ func (v *verifier) readGaps() error {
 	if err != nil {
 		return err
 	}
-	defer s.close()
 	for ; s.ok; s.next() {
 		g, err := format.OpenGap(s.value, s.key)
 		switch {
@@ -228,7 +225,6 @@ func (v *verifier) blocks(ctx context.Context) error {
 	if err := v.chain.open(v); err != nil {
 		return err
 	}
-	defer v.chain.close()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return v.read(ctx, free, work, ordered) })
 	for range v.cfg.Workers {

@@ -30,6 +30,7 @@ func (v *verifier) scan(r format.Range) (*rangeScan, error) {
 		return nil, fmt.Errorf("read the %s range: %w", r.String(), err)
 	}
 	s := &rangeScan{v: v, r: r, it: it}
+	v.iterators = append(v.iterators, it)
 	s.settle(it.First())
 	return s, nil
 }
@@ -117,7 +118,20 @@ func (s *rangeScan) skip() bool {
 	return false
 }
 
-func (s *rangeScan) close() { _ = s.it.Close() } // its errors were noted
+// each calls fn with the iterator at each key of a range, and notes what cannot be read.
+func (v *verifier) each(r format.Range, what string, fn func(it *pebbleguard.Iterator)) error {
+	it, err := v.db.NewIter(&pebble.IterOptions{LowerBound: r.Start(), UpperBound: r.End()})
+	if err != nil {
+		return fmt.Errorf("read the %s: %w", what, err)
+	}
+	for it.First(); it.Valid(); it.Next() {
+		fn(it)
+	}
+	if err := it.Close(); err != nil {
+		v.fault(r, 0, "what follows cannot be read: %v", err)
+	}
+	return nil
+}
 
 // read hands the blocks, in the order of their keys, to the workers and, in the same order, to
 // ordered.
@@ -130,7 +144,6 @@ func (v *verifier) read(ctx context.Context, free, work, ordered chan *blockChec
 		if err != nil {
 			return err
 		}
-		defer s.close()
 		scans[i] = s
 	}
 	for {

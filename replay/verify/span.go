@@ -7,8 +7,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/cockroachdb/pebble/v2"
-
+	"millrace/intern/kv/pebbleguard"
 	"millrace/replay/internal/format"
 	"millrace/translate"
 )
@@ -49,8 +48,6 @@ func (c *spanCheck) open(v *verifier) (err error) {
 	c.spans, err = v.scan(format.RangeSpan)
 	return err
 }
-
-func (c *spanCheck) close() { c.spans.close() }
 
 // add takes the next block. Its frames are copied as far as they are needed.
 func (c *spanCheck) add(b *blockCheck) {
@@ -380,11 +377,7 @@ func copyDiffers(x *format.Index, i int, y *format.Index, k int) error {
 func (c *spanCheck) leftovers() error {
 	c.missed(math.MaxInt64)
 	for _, r := range []format.Range{format.RangeSpanDIDs, format.RangeSpanSubjects, format.RangeCopiesIndex, format.RangeCopiesPlain, format.RangeCopiesZstd} {
-		it, err := c.v.db.NewIter(&pebble.IterOptions{LowerBound: r.Start(), UpperBound: r.End()})
-		if err != nil {
-			return fmt.Errorf("read the %s range: %w", r.String(), err)
-		}
-		for it.First(); it.Valid(); it.Next() {
+		err := c.v.each(r, r.String()+" range", func(it *pebbleguard.Iterator) {
 			key, ok := format.ParseTimeKey(it.Key())
 			if r == format.RangeSpanDIDs || r == format.RangeSpanSubjects {
 				key, ok = format.ParseShardKey(it.Key())
@@ -400,9 +393,9 @@ func (c *spanCheck) leftovers() error {
 			if !ok || !spanned {
 				c.v.fault(r, key, "no span has it")
 			}
-		}
-		if err := it.Close(); err != nil {
-			c.v.fault(r, 0, "what follows cannot be read: %v", err)
+		})
+		if err != nil {
+			return err
 		}
 	}
 	return nil
