@@ -88,7 +88,7 @@ func TestSaveOfOnePosition(t *testing.T) {
 	var saved [][]byte
 	for source := range testSources {
 		for first := 0; first < header.Accounts; {
-			walked, first = g.appendSets(nil, source, first)
+			walked, first, _ = g.appendSets(nil, source, first)
 			saved = append(saved, walked)
 			if len(saved) == 1 { // all of the first source is walked, none of the other
 				if err := g.Apply(references.Position{Seq: 2}, removals); err != nil {
@@ -114,7 +114,7 @@ func TestSaveOfOnePosition(t *testing.T) {
 	for source := range testSources {
 		for first := 0; first < header.Accounts; {
 			var want []byte
-			want, first = other.appendSets(nil, source, first)
+			want, first, _ = other.appendSets(nil, source, first)
 			if !slices.Equal(want, saved[0]) {
 				t.Fatalf("source %d: the sets saved are not those of the position at the start", source)
 			}
@@ -479,7 +479,7 @@ func TestMuchChangesDuringSave(t *testing.T) {
 		t.Fatal(err)
 	}
 	build(1<<40 + 1)
-	if !g.walkFailed() {
+	if !g.walk.failed {
 		t.Error("too much was copied")
 	}
 	if b := g.walk.bytes.Load(); b != 0 {

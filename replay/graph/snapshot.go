@@ -181,8 +181,8 @@ func (g *Graph) writeSections(ctx context.Context, w *sectionWriter) error {
 			}
 			payload = append(payload[:0], byte(table))
 			payload = binary.LittleEndian.AppendUint32(payload, uint32(first))
-			payload, first = g.appendSets(payload, table, first)
-			if g.walkFailed() {
+			var failed bool
+			if payload, first, failed = g.appendSets(payload, table, first); failed {
 				return errChanged
 			}
 			w.section(sectionSets, payload)
@@ -192,13 +192,6 @@ func (g *Graph) writeSections(ctx context.Context, w *sectionWriter) error {
 	g.writeRecords(w, more)
 	w.section(sectionEnd, nil)
 	return w.err
-}
-
-// walkFailed says whether so much has changed that the snapshot cannot be of one position.
-func (g *Graph) walkFailed() bool {
-	g.mu.RLock()
-	defer g.mu.RUnlock()
-	return g.walk.failed
 }
 
 // begin starts the walk, and copies what is copied at once. UIDs are only appended, so they are
@@ -236,8 +229,8 @@ func (g *Graph) begin() (header Header, uids []uint64, flags [][]byte, more map[
 }
 
 // appendSets appends the next Out sets of a table until a section is full, and returns what comes
-// next.
-func (g *Graph) appendSets(payload []byte, table, first int) ([]byte, int) {
+// next. failed says that so much has changed that the snapshot cannot be of one position.
+func (g *Graph) appendSets(payload []byte, table, first int) (_ []byte, next int, failed bool) {
 	for first < g.walk.accounts && len(payload) < sectionBytes {
 		end := min(first+saveBatch, g.walk.accounts)
 		g.mu.RLock()
@@ -252,9 +245,10 @@ func (g *Graph) appendSets(payload []byte, table, first int) ([]byte, int) {
 			}
 		}
 		g.walk.table, g.walk.next = table, uint32(first)
+		failed = g.walk.failed
 		g.mu.RUnlock()
 	}
-	return payload, first
+	return payload, first, failed
 }
 
 func appendSet(b []byte, s set) []byte {
