@@ -123,7 +123,7 @@ func (s *Store) Begin(basis string, from Position) error {
 	s.mu.Lock()
 	s.overlay.makeRoom(0, 0) // all leave
 	s.mu.Unlock()
-	s.hydration.accounts.clear()
+	s.hydration.accounts = newAccountCache(s.cfg.AccountBytes)
 	s.hydration.reached = next
 	s.commits.state.Store(&next)
 	s.commits.flushed.Store(&next)

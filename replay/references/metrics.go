@@ -55,34 +55,26 @@ func newMetrics(reg prometheus.Registerer, s *Store) *metrics {
 	}
 	m.lookupSeconds = histogram("lookup_seconds", "Duration of a look-up of a row or an account in the database.", 2e-6)
 	m.applySeconds = histogram("apply_seconds", "Duration of commits.", 20e-6)
-	m.registerState(auto, s)
-	if reg != nil && reg.Register(own) == nil {
-		m.unregister = sync.OnceFunc(func() { reg.Unregister(own) })
-	}
-	return m
-}
-
-// registerState registers what is read from the store.
-func (m *metrics) registerState(auto promauto.Factory, s *Store) {
-	add := func(name, help string, value func() float64) {
-		auto.NewGaugeFunc(prometheus.GaugeOpts{
-			Namespace: metricsNamespace, Subsystem: metricsSubsystem, Name: name, Help: help}, value)
-	}
-	add("position_seq", "The relay's seq that the store has reached.", func() float64 { return float64(s.Position().Seq) })
-	add("arrival", "The last arrival number: creates and updates so far.", func() float64 { return float64(s.commits.state.Load().arrival) })
-	add("generation", "The current generation; 0 before the first.", func() float64 { return float64(s.Generation().Number) })
-	add("overlay_bytes", "Memory charged for the changes hydrated last, applied or not.", func() float64 {
+	gauge := func(name, help string, value func() float64) { auto.NewGaugeFunc(prometheus.GaugeOpts(opts(name, help)), value) }
+	gauge("position_seq", "The relay's seq that the store has reached.", func() float64 { return float64(s.Position().Seq) })
+	gauge("arrival", "The last arrival number: creates and updates so far.", func() float64 { return float64(s.commits.state.Load().arrival) })
+	gauge("generation", "The current generation; 0 before the first.", func() float64 { return float64(s.Generation().Number) })
+	gauge("overlay_bytes", "Memory charged for the changes hydrated last, applied or not.", func() float64 {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return float64(s.overlay.bytes)
 	})
-	add("disk_bytes", "Bytes that the store takes on disk.", s.diskBytes)
-	add("failed", "1 after a write or sync failed, or the store was found damaged.", func() float64 {
+	gauge("disk_bytes", "Bytes that the store takes on disk.", s.diskBytes)
+	gauge("failed", "1 after a write or sync failed, or the store was found damaged.", func() float64 {
 		if s.Err() != nil {
 			return 1
 		}
 		return 0
 	})
+	if reg != nil && reg.Register(own) == nil {
+		m.unregister = sync.OnceFunc(func() { reg.Unregister(own) })
+	}
+	return m
 }
 
 // diskBytes asks Pebble, which may never answer once the store has failed.

@@ -56,26 +56,22 @@ type accountWrite struct {
 // lastApplied returns the number of the last batch that the database has.
 func (o *overlay) lastApplied() uint64 { return o.left + uint64(len(o.applied)) }
 
-// makeRoom lets applied batches leave until bytes fit below most, or none is left.
+// makeRoom lets applied batches leave until bytes fit below most, or none is left. What a batch
+// wrote and no later one replaced goes with it: the database has it.
 func (o *overlay) makeRoom(bytes, most int64) {
 	for len(o.applied) > 0 && o.bytes+bytes > most {
 		p := o.applied[0]
 		o.applied[0] = nil
 		o.applied = o.applied[1:]
-		o.leave(p)
-	}
-}
-
-// leave removes what p wrote and no later batch replaced: the database has it.
-func (o *overlay) leave(p *pending) {
-	for i := range p.records {
-		id := p.records[i].id
-		if e, ok := o.records[id]; ok && e.batch == p.number {
-			delete(o.records, id)
+		for i := range p.records {
+			id := p.records[i].id
+			if e, ok := o.records[id]; ok && e.batch == p.number {
+				delete(o.records, id)
+			}
 		}
+		o.bytes -= p.bytes
+		o.left = p.number
 	}
-	o.bytes -= p.bytes
-	o.left = p.number
 }
 
 // cost is the most that a batch may take of the overlay.
@@ -148,9 +144,4 @@ func (c *accountCache) turn(applied uint64) {
 	maps.DeleteFunc(c.old, func(_ uint64, e *accountEntry) bool { return e.batch <= applied })
 	c.young, c.old = c.old, c.young
 	c.limit = len(c.young) + c.most
-}
-
-func (c *accountCache) clear() {
-	clear(c.young)
-	clear(c.old)
 }
