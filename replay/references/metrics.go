@@ -55,7 +55,9 @@ func newMetrics(reg prometheus.Registerer, s *Store) *metrics {
 	}
 	m.lookupSeconds = histogram("lookup_seconds", "Duration of a look-up of a row or an account in the database.", 2e-6)
 	m.applySeconds = histogram("apply_seconds", "Duration of commits.", 20e-6)
-	gauge := func(name, help string, value func() float64) { auto.NewGaugeFunc(prometheus.GaugeOpts(opts(name, help)), value) }
+	gauge := func(name, help string, value func() float64) {
+		auto.NewGaugeFunc(prometheus.GaugeOpts(opts(name, help)), value)
+	}
 	gauge("position_seq", "The relay's seq that the store has reached.", func() float64 { return float64(s.Position().Seq) })
 	gauge("arrival", "The last arrival number: creates and updates so far.", func() float64 { return float64(s.commits.state.Load().arrival) })
 	gauge("generation", "The current generation; 0 before the first.", func() float64 { return float64(s.Generation().Number) })
