@@ -82,15 +82,15 @@ func (a *API) Route(mux *http.ServeMux) {
 
 func (a *API) serve(h http.Header, r *http.Request, e *endpoint) ([]byte, error) {
 	p := &params{viewapi.NewParams(r.URL.RawQuery)}
-	q := e.parse(p)
-	q.at, q.limits.MaxCost = p.At(), a.cfg.MaxCost
+	req := e.parse(p)
+	req.at, req.limits.MaxCost = p.At(), a.cfg.MaxCost
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
-	if err := a.supported(&q); err != nil {
+	if err := a.supported(&req); err != nil {
 		return nil, err
 	}
-	if err := a.await(r.Context(), &q); err != nil {
+	if err := a.await(r.Context(), &req); err != nil {
 		return nil, err
 	}
 	ctx, done, err := a.Turn(r.Context())
@@ -98,35 +98,35 @@ func (a *API) serve(h http.Header, r *http.Request, e *endpoint) ([]byte, error)
 		return nil, err
 	}
 	defer done()
-	oldest, err := a.resolve(ctx, &q)
+	oldest, err := a.resolve(ctx, &req)
 	if err != nil {
 		return nil, err
 	}
-	if err := a.ask(ctx, &q, e); err != nil {
+	if err := a.ask(ctx, &req, e); err != nil {
 		return nil, err
 	}
-	view := viewapi.View{Since: a.cfg.Graph.Since(), Position: q.results[0].Position, Inexact: a.cfg.Graph.InexactSince()}
+	view := viewapi.View{Since: a.cfg.Graph.Since(), Position: req.results[0].Position, Inexact: a.cfg.Graph.InexactSince()}
 	if oldest != nil && oldest.Before(view.Position) {
 		view.Position = *oldest
 	}
-	if err := a.Reached(h, &q.at, view); err != nil {
+	if err := a.Reached(h, &req.at, view); err != nil {
 		return nil, err
 	}
 	var members []uint64
-	for i := range q.results {
-		members = append(members, q.results[i].UIDs...)
+	for i := range req.results {
+		members = append(members, req.results[i].UIDs...)
 	}
-	if q.names, err = a.Names(ctx, members); err != nil {
+	if req.names, err = a.Names(ctx, members); err != nil {
 		return nil, err
 	}
-	return json.Marshal(e.answer(&q))
+	return json.Marshal(e.answer(&req))
 }
 
 // await waits until the graph, and links if they are asked for, have come to a position.
-func (a *API) await(ctx context.Context, q *request) error {
-	return a.Await(ctx, &q.at, func(ctx context.Context, at references.Position) error {
+func (a *API) await(ctx context.Context, r *request) error {
+	return a.Await(ctx, &r.at, func(ctx context.Context, at references.Position) error {
 		err := a.cfg.Graph.Wait(ctx, at)
-		if err == nil && q.ofLinks() {
+		if err == nil && r.ofLinks() {
 			err = a.cfg.Links.Wait(ctx, at)
 		}
 		return err
@@ -147,8 +147,8 @@ func (a *API) ask(ctx context.Context, r *request, e *endpoint) error {
 }
 
 // supported returns an error that names a set that the server does not have.
-func (a *API) supported(q *request) (err error) {
-	for _, s := range q.sets {
+func (a *API) supported(r *request) (err error) {
+	for _, s := range r.sets {
 		if from := sourceOf(s.Name); from.read != nil {
 			if a.cfg.Links == nil {
 				err = unsupported("%v: sets of links need a server with --links", s.Name)

@@ -29,14 +29,14 @@ type request struct {
 }
 
 // ofLinks says whether there are sets of links.
-func (q *request) ofLinks() bool {
-	return slices.ContainsFunc(q.sets, func(s setexpr.Set) bool { return sourceOf(s.Name).read != nil })
+func (r *request) ofLinks() bool {
+	return slices.ContainsFunc(r.sets, func(s setexpr.Set) bool { return sourceOf(s.Name).read != nil })
 }
 
 // leaf adds a set.
-func (q *request) leaf(name setexpr.Name, did string) *graph.Expr {
+func (r *request) leaf(name setexpr.Name, did string) *graph.Expr {
 	s := setexpr.NewSet(name, did)
-	q.sets = append(q.sets, s)
+	r.sets = append(r.sets, s)
 	return s.Leaf
 }
 
@@ -68,11 +68,11 @@ func (p *params) dids(name string, least, most int) []string {
 	return dids
 }
 
-func (p *params) page(q *request) {
-	q.limits.Limit = p.Number("limit", viewapi.DefaultLimit, 1, viewapi.MaxLimit)
+func (p *params) page(r *request) {
+	r.limits.Limit = p.Number("limit", viewapi.DefaultLimit, 1, viewapi.MaxLimit)
 	if s := p.Optional("cursor"); s != "" {
 		var ok bool
-		if q.limits.Build, q.limits.After, ok = parseCursor(s); !ok {
+		if r.limits.Build, r.limits.After, ok = parseCursor(s); !ok {
 			p.Fail("cursor: %.200q is no cursor of this endpoint", s)
 		}
 	}
@@ -87,25 +87,25 @@ func parseExpr(p *params) request {
 }
 
 func parsePage(p *params) request {
-	q := parseExpr(p)
-	p.page(&q)
-	return q
+	r := parseExpr(p)
+	p.page(&r)
+	return r
 }
 
 func parseSample(p *params) request {
-	q := parseExpr(p)
-	q.limits.Limit = p.Number("limit", viewapi.DefaultLimit, 1, viewapi.MaxLimit)
-	return q
+	r := parseExpr(p)
+	r.limits.Limit = p.Number("limit", viewapi.DefaultLimit, 1, viewapi.MaxLimit)
+	return r
 }
 
 func parseFollowsFollowing(p *params) request {
 	viewer := p.did("viewer")
-	q := request{subjects: p.dids("subject", 1, maxSubjects)}
-	q.limits.Limit = p.Number("limit", shownOfEach, 1, maxShownOfOne)
-	for _, subject := range q.subjects {
-		q.exprs = append(q.exprs, graph.Join(graph.And, q.leaf(setexpr.Follows, viewer), q.leaf(setexpr.Followers, subject)))
+	r := request{subjects: p.dids("subject", 1, maxSubjects)}
+	r.limits.Limit = p.Number("limit", shownOfEach, 1, maxShownOfOne)
+	for _, subject := range r.subjects {
+		r.exprs = append(r.exprs, graph.Join(graph.And, r.leaf(setexpr.Follows, viewer), r.leaf(setexpr.Followers, subject)))
 	}
-	return q
+	return r
 }
 
 func parseMutuals(p *params) request {
@@ -117,32 +117,32 @@ func parseNotFollowing(p *params) request {
 }
 
 // parseBoth joins two sets of a DID.
-func parseBoth(p *params, left setexpr.Name, op graph.Op, right setexpr.Name) (q request) {
+func parseBoth(p *params, left setexpr.Name, op graph.Op, right setexpr.Name) (r request) {
 	did := p.did("did")
-	q.exprs = []*graph.Expr{graph.Join(op, q.leaf(left, did), q.leaf(right, did))}
-	p.page(&q)
-	return q
+	r.exprs = []*graph.Expr{graph.Join(op, r.leaf(left, did), r.leaf(right, did))}
+	p.page(&r)
+	return r
 }
 
-func parseDoesFollow(p *params) (q request) {
-	q.exprs = []*graph.Expr{q.leaf(setexpr.Follows, p.did("actor")), q.leaf(setexpr.Followers, p.did("subject"))}
-	return q
+func parseDoesFollow(p *params) (r request) {
+	r.exprs = []*graph.Expr{r.leaf(setexpr.Follows, p.did("actor")), r.leaf(setexpr.Followers, p.did("subject"))}
+	return r
 }
 
 func parseCommonFollows(p *params) request { return parseCommon(p, setexpr.Follows) }
 
 func parseCommonFollowers(p *params) request { return parseCommon(p, setexpr.Followers) }
 
-func parseCommon(p *params, name setexpr.Name) (q request) {
+func parseCommon(p *params, name setexpr.Name) (r request) {
 	var common *graph.Expr
 	for _, did := range p.dids("did", 2, setexpr.MaxSets) {
-		if leaf := q.leaf(name, did); common == nil {
+		if leaf := r.leaf(name, did); common == nil {
 			common = leaf
 		} else {
 			common = graph.Join(graph.And, common, leaf)
 		}
 	}
-	q.exprs = []*graph.Expr{common}
-	p.page(&q)
-	return q
+	r.exprs = []*graph.Expr{common}
+	p.page(&r)
+	return r
 }
