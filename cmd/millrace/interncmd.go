@@ -16,9 +16,6 @@ import (
 	"millrace/intern/kv/pebblekv"
 )
 
-// progressEvery is how often a long job on a store says how far it is.
-const progressEvery = 2 * time.Second
-
 func internCommand() *command {
 	export := &internJob{options: pebblekv.Config{ReadOnly: true}, do: (*internJob).export}
 	imports := &internJob{create: true, do: (*internJob).imports}

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"time"
 
 	"millrace/cmd/millrace/refs"
 	"millrace/dict"
@@ -199,24 +198,6 @@ func (s *refsStores) uidOf(ctx context.Context, did string) (uint64, error) {
 		err = fmt.Errorf("%s is not known to the UID store", did)
 	}
 	return uid, err
-}
-
-// everySoOften calls print at most every progressEvery.
-func everySoOften(print func()) func() {
-	last := time.Now()
-	return func() {
-		if time.Since(last) >= progressEvery {
-			last = time.Now()
-			print()
-		}
-	}
-}
-
-// sayCount prints how many things are done at most every progressEvery.
-func sayCount(w io.Writer, things string) func(done uint64) {
-	var count uint64
-	say := everySoOften(func() { fmt.Fprintf(w, "%d %s\n", count, things) })
-	return func(done uint64) { count = done; say() }
 }
 
 func checkDID(did string) error {
