@@ -19,9 +19,9 @@ import (
 // process is a child of the measurement.
 type process struct {
 	cmd   *exec.Cmd
-	lines chan string // the first lines that it prints
-	done  chan struct{}
-	err   error // set before done is closed
+	lines chan string   // the first lines that it prints
+	done  chan struct{} // closed when it has ended and its output has been read
+	err   error         // set before done is closed
 
 	mu   sync.Mutex
 	tail [][]byte // the newest lines of both its outputs
@@ -44,11 +44,13 @@ func startProcess(ctx context.Context, name string, args ...string) (*process, e
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", filepath.Base(name), err)
 	}
-	p.running.Go(func() { p.listen(r) })
+	p.running.Go(func() {
+		p.listen(r)
+		close(p.done)
+	})
 	p.running.Go(func() {
 		p.err = p.cmd.Wait()
 		w.Close()
-		close(p.done)
 	})
 	return p, nil
 }
