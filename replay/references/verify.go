@@ -38,19 +38,23 @@ func (s *Store) Verify(ctx context.Context, progress func(seen uint64)) (*Report
 	for _, err := range s.Damage() {
 		v.report.Problem("%v", err)
 	}
-	for r, check := range map[keyRange]func(key, value []byte) error{
-		rangeMeta: v.meta, rangeAccount: v.account, rangeSweep: v.sweep, rangePurged: v.purged, rangeRecord: v.row,
-	} {
-		if err := v.scan(ctx, r.start(), r.end(), check); err != nil {
-			return nil, fmt.Errorf("verify reference store: %w", err)
-		}
-	}
 	unknown := func([]byte, []byte) error { return errors.New("its first byte, the range, is unknown") }
 	links, behind := postings.Bounds()
-	for _, gap := range [][2][]byte{
-		{nil, rangeMeta.start()}, {rangePurged.end(), rangeRecord.start()}, {rangeRecord.end(), links}, {behind, []byte{0xff, 0xff, 0xff, 0xff}},
+	for _, part := range []struct {
+		begin, end []byte
+		check      func(key, value []byte) error
+	}{
+		{nil, rangeMeta.start(), unknown},
+		{rangeMeta.start(), rangeMeta.end(), v.meta},
+		{rangeAccount.start(), rangeAccount.end(), v.account},
+		{rangeSweep.start(), rangeSweep.end(), v.sweep},
+		{rangePurged.start(), rangePurged.end(), v.purged},
+		{rangePurged.end(), rangeRecord.start(), unknown},
+		{rangeRecord.start(), rangeRecord.end(), v.row},
+		{rangeRecord.end(), links, unknown},
+		{behind, []byte{0xff, 0xff, 0xff, 0xff}, unknown},
 	} {
-		if err := v.scan(ctx, gap[0], gap[1], unknown); err != nil {
+		if err := v.scan(ctx, part.begin, part.end, part.check); err != nil {
 			return nil, fmt.Errorf("verify reference store: %w", err)
 		}
 	}
