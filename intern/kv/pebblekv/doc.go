@@ -22,5 +22,6 @@
 //
 // A key of the store's own, 0xff "mark", repeats the high-water mark (mark.go).
 //
+// Store.applying is held while a commit is admitted and becomes visible: both have one order.
 // Store.mu and tracker.mu are leaves, never held across Pebble calls.
 package pebblekv

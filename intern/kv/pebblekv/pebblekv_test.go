@@ -201,7 +201,7 @@ func TestReadsOfLostWrites(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	version, _, err := s.tracker.admit(start{}, nil, nil)
+	version, _, err := s.tracker.admit(0, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,12 +226,12 @@ func TestTracker(t *testing.T) {
 	written := make(map[uint64]uint64) // key -> version
 	var admitted, refused, needless int
 	for range 3000 {
-		began := start{upTo: tr.visible.upTo - min(tr.visible.upTo, uint64(rng.IntN(40)))}
+		began := tr.visible - min(tr.visible, uint64(rng.IntN(40)))
 		reads, writes := make([]uint64, 20), make([]uint64, 200)
 		conflict := false
 		for i := range reads {
 			reads[i] = rng.Uint64N(300_000)
-			conflict = conflict || written[reads[i]] > began.upTo
+			conflict = conflict || written[reads[i]] > began
 		}
 		for i := range writes {
 			writes[i] = rng.Uint64N(300_000)
@@ -263,29 +263,8 @@ func TestTracker(t *testing.T) {
 	if n := len(tr.young) + len(tr.old); n > 2*rememberedKeys {
 		t.Errorf("%d keys are remembered", n)
 	}
-	if _, ok, _ := tr.admit(start{}, []uint64{1}, []uint64{2}); ok {
+	if _, ok, _ := tr.admit(0, []uint64{1}, []uint64{2}); ok {
 		t.Error("a transaction from before the tracker's memory was admitted")
-	}
-}
-
-// TestTrackerOutOfOrder has a commit become visible before the one ahead of it. A transaction that
-// begins then sees it, and is not refused for having read what it wrote, only for what the other
-// wrote.
-func TestTrackerOutOfOrder(t *testing.T) {
-	tr := newTracker()
-	slow, _, _ := tr.admit(tr.begin(), nil, []uint64{1})
-	fast, _, _ := tr.admit(tr.begin(), nil, []uint64{2})
-	tr.shown(fast)
-	began := tr.begin()
-	if _, ok, _ := tr.admit(began, []uint64{2}, []uint64{3}); !ok {
-		t.Error("refused for a write that it has seen")
-	}
-	if _, ok, _ := tr.admit(began, []uint64{1}, []uint64{3}); ok {
-		t.Error("admitted though it has not seen a write")
-	}
-	tr.shown(slow)
-	if _, ok, _ := tr.admit(tr.begin(), []uint64{1, 2}, []uint64{3}); !ok {
-		t.Error("refused though it has seen all")
 	}
 }
 
@@ -323,11 +302,11 @@ func TestTrackerWaitsForSlow(t *testing.T) {
 func TestTrackerBroken(t *testing.T) {
 	tr := newTracker()
 	disk := errors.New("disk")
-	if _, ok, err := tr.admit(start{}, nil, []uint64{1}); !ok || err != nil {
+	if _, ok, err := tr.admit(0, nil, []uint64{1}); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	tr.fail(disk)
-	if _, _, err := tr.admit(start{}, nil, []uint64{1}); !errors.Is(err, disk) {
+	if _, _, err := tr.admit(0, nil, []uint64{1}); !errors.Is(err, disk) {
 		t.Errorf("admit after a failure: %v", err)
 	}
 	if err := tr.wait(1); !errors.Is(err, disk) {
@@ -335,22 +314,53 @@ func TestTrackerBroken(t *testing.T) {
 	}
 }
 
-// TestWatermark: whatever the order in which versions are done, the mark is at the last one up to
-// which all are.
-func TestWatermark(t *testing.T) {
-	for _, order := range [][]uint64{{1, 2, 3}, {3, 1, 2}, {3, 2, 1}, {2, 4, 1, 3}, {4, 2, 1, 3}, {5, 3, 1, 4, 2}} {
-		var w watermark
-		done := map[uint64]bool{}
-		for i, version := range order {
-			w.done(version)
-			done[version] = true
-			want := uint64(0)
-			for done[want+1] {
-				want++
-			}
-			if w.upTo != want {
-				t.Errorf("%v: after %d the mark is at %d, want %d", order, order[:i+1], w.upTo, want)
-			}
+// TestTrackerSyncs: a sync that is done is also that of what was admitted before, whichever is
+// reported first.
+func TestTrackerSyncs(t *testing.T) {
+	tr := newTracker()
+	for range 2 {
+		if version, _, err := tr.admit(0, nil, nil); err != nil {
+			t.Fatal(err)
+		} else {
+			tr.shown(version)
 		}
 	}
+	tr.synced(2)
+	tr.synced(1)
+	if tr.durable != 2 {
+		t.Errorf("durable up to %d, want 2", tr.durable)
+	}
+}
+
+// TestApplyInOrder: a commit is admitted when the one before it is visible. So what begins at a
+// version sees all versions up to it.
+func TestApplyInOrder(t *testing.T) {
+	s := open(t, vfs.NewMem())
+	var writers sync.WaitGroup
+	for i := range 8 {
+		writers.Go(func() {
+			for range 200 {
+				if err := set(t, s, fmt.Sprint("key", i)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { writers.Wait(); close(done) }()
+	for {
+		s.tracker.mu.Lock()
+		last, visible := s.tracker.last, s.tracker.visible
+		s.tracker.mu.Unlock()
+		if last > visible+1 {
+			t.Errorf("%d is admitted, and %d visible", last, visible)
+			break
+		}
+		select {
+		case <-done:
+			return
+		default:
+		}
+	}
+	<-done
 }

@@ -27,6 +27,8 @@ type Store struct {
 	tracker *tracker
 	mark    *marker // nil if read only
 
+	applying sync.Mutex // held while a commit is admitted and becomes visible
+
 	mu       sync.Mutex
 	closed   bool
 	inFlight sync.WaitGroup // transactions begun and not closed, and checkpoints

@@ -1,8 +1,6 @@
 package pebblekv
 
 import (
-	"maps"
-	"slices"
 	"sync"
 
 	"github.com/cespare/xxhash/v2"
@@ -18,13 +16,14 @@ const (
 
 // tracker numbers the commits and finds conflicts between them. A commit passes three points:
 // admitted (its writes conflict with transactions begun before it is visible), visible (readers see
-// it), durable (its sync is done). Versions are admitted in order but may become visible and
-// durable out of order.
+// it), durable (its sync is done). One after the other is admitted and becomes visible, as the
+// caller holds Store.applying meanwhile. Since the write-ahead log is written in this order, what
+// is ahead of a durable version is durable, too.
 type tracker struct {
 	mu        sync.Mutex
 	last      uint64            // last version admitted
-	visible   watermark         // every version up to it is visible, or failed
-	durable   watermark         // every version up to it is durable, or failed
+	visible   uint64            // last version that readers see
+	durable   uint64            // last version whose sync is known to be done
 	young     map[uint64]uint64 // hash of key -> last version that wrote it
 	old       map[uint64]uint64 // the generation before
 	forgotten uint64            // of versions up to it, writes may have been forgotten
@@ -40,32 +39,20 @@ func newTracker() *tracker {
 	return t
 }
 
-// start is what a view opened afterwards surely sees: every version up to upTo, and those in ahead,
-// which became visible before one that precedes them.
-type start struct {
-	upTo  uint64
-	ahead []uint64
-}
-
-// sees says whether the view surely sees a version.
-func (s *start) sees(version uint64) bool {
-	return version <= s.upTo || slices.Contains(s.ahead, version)
-}
-
-// begin returns what a view opened now sees. end must follow.
-func (t *tracker) begin() start {
+// begin returns the last version that a view opened now surely sees. end must follow.
+func (t *tracker) begin() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.active[t.visible.upTo]++
-	return start{t.visible.upTo, slices.Collect(maps.Keys(t.visible.ahead))}
+	t.active[t.visible]++
+	return t.visible
 }
 
 // end says that the transaction is over.
-func (t *tracker) end(began start) {
+func (t *tracker) end(began uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.active[began.upTo]--; t.active[began.upTo] == 0 {
-		delete(t.active, began.upTo)
+	if t.active[began]--; t.active[began] == 0 {
+		delete(t.active, began)
 	}
 }
 
@@ -78,18 +65,18 @@ func (t *tracker) horizon() uint64 {
 
 // admit checks what was read, as hashes, and if nothing conflicts returns the version of this
 // commit.
-func (t *tracker) admit(began start, reads, writes []uint64) (version uint64, ok bool, err error) {
+func (t *tracker) admit(began uint64, reads, writes []uint64) (version uint64, ok bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.broken != nil {
 		return 0, false, t.broken
 	}
-	if len(reads) > 0 && began.upTo < t.forgotten {
+	if len(reads) > 0 && began < t.forgotten {
 		return 0, false, nil
 	}
-	if began.upTo < t.last {
+	if began < t.last {
 		for _, h := range reads {
-			if !began.sees(t.young[h]) || !began.sees(t.old[h]) {
+			if t.young[h] > began || t.old[h] > began {
 				return 0, false, nil
 			}
 		}
@@ -121,14 +108,14 @@ func (t *tracker) neededLocked() bool {
 func (t *tracker) shown(version uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.visible.done(version)
+	t.visible = version
 }
 
-// synced records that version is durable.
+// synced records that version is durable, and with it all before it.
 func (t *tracker) synced(version uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.durable.done(version)
+	t.durable = max(t.durable, version)
 	t.cond.Broadcast()
 }
 
@@ -147,35 +134,10 @@ func (t *tracker) fail(err error) {
 func (t *tracker) wait(horizon uint64) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for t.durable.upTo < horizon && t.broken == nil {
+	for t.durable < horizon && t.broken == nil {
 		t.cond.Wait()
 	}
 	return t.broken
-}
-
-// watermark is the end of the unbroken run of versions that are done. Those done beyond it are in
-// ahead.
-type watermark struct {
-	upTo  uint64
-	ahead map[uint64]struct{}
-}
-
-func (w *watermark) done(version uint64) {
-	if version != w.upTo+1 {
-		if w.ahead == nil {
-			w.ahead = make(map[uint64]struct{})
-		}
-		w.ahead[version] = struct{}{}
-		return
-	}
-	w.upTo = version
-	for len(w.ahead) > 0 {
-		if _, ok := w.ahead[w.upTo+1]; !ok {
-			return
-		}
-		w.upTo++
-		delete(w.ahead, w.upTo)
-	}
 }
 
 func hashKey(key []byte) uint64 { return xxhash.Sum64(key) }

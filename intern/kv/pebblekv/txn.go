@@ -3,6 +3,7 @@ package pebblekv
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -13,7 +14,7 @@ import (
 
 type txn struct {
 	store   *Store
-	began   start                 // this is in the view
+	began   uint64                // every version up to it is in the view
 	horizon uint64                // nothing beyond this version is in the view
 	iter    *pebbleguard.Iterator // the view; nil before the first read
 	batch   *pebble.Batch         // nil before the first write
@@ -165,48 +166,57 @@ func (t *txn) Commit(ctx context.Context) error {
 	if t.err != nil {
 		return t.err
 	}
-	tracker := t.store.tracker
 	if t.batch == nil {
-		return tracker.wait(t.horizon)
+		return t.store.tracker.wait(t.horizon)
 	}
 	if t.store.mark == nil {
 		return fmt.Errorf("commit: the UID store is open for reading only")
 	}
-	version, ok, err := tracker.admit(t.began, t.reads, t.writes)
-	if err != nil {
-		return err
+	version, mark, err := t.apply()
+	if err == nil {
+		err = t.sync(version, mark)
 	}
-	if !ok {
-		return kv.ErrConflict
+	if err != nil && !errors.Is(err, kv.ErrConflict) {
+		t.store.tracker.fail(err)
 	}
-	if err := t.apply(version); err != nil {
-		tracker.fail(err)
-		return err
-	}
-	return nil
+	return err
 }
 
-// apply writes the batch, which has that version, and waits for its sync.
-func (t *txn) apply(version uint64) error {
-	db, tracker := t.store.db, t.store.tracker
-	mark, err := t.store.mark.stage(t.batch)
-	if err == nil {
-		err = db.Guard(func() error {
-			if err := db.Pebble().ApplyNoSyncWait(t.batch, pebble.Sync); err != nil {
-				return err
-			}
-			tracker.shown(version)
-			return t.batch.SyncWait()
-		})
+// apply writes the batch, which readers then see, unless it conflicts. It returns its version, and
+// the mark that is due with it.
+func (t *txn) apply() (version uint64, mark []byte, err error) {
+	s := t.store
+	s.applying.Lock()
+	defer s.applying.Unlock()
+	version, ok, err := s.tracker.admit(t.began, t.reads, t.writes)
+	if err != nil {
+		return 0, nil, err
 	}
+	if !ok {
+		return 0, nil, kv.ErrConflict
+	}
+	mark, err = s.mark.stage(t.batch)
+	if err == nil {
+		err = s.db.Guard(func() error { return s.db.Pebble().ApplyNoSyncWait(t.batch, pebble.Sync) })
+	}
+	if err != nil {
+		return 0, nil, s.db.FailOn("commit", err)
+	}
+	s.tracker.shown(version)
+	return version, mark, nil
+}
+
+// sync waits until the batch is durable.
+func (t *txn) sync(version uint64, mark []byte) error {
+	db := t.store.db
+	err := db.Guard(t.batch.SyncWait)
 	if err == nil && mark != nil {
 		err = db.Mark().Write(mark)
 	}
-	if err != nil {
-		return db.FailOn("commit", err)
+	if err == nil {
+		t.store.tracker.synced(version)
 	}
-	tracker.synced(version)
-	return nil
+	return db.FailOn("commit", err)
 }
 
 // Close implements kv.Txn.
