@@ -123,20 +123,16 @@ func (i *foreign) Set(n *share.Name) {
 	}
 }
 
-// sharedCall is a call as package share sees it.
-type sharedCall struct {
-	*call
-	in *Interner
-}
+// Done implements share.Call.
+func (c *call) Done() { c.finish(nil) }
 
-func (c sharedCall) Done() { c.finish(nil) }
-
-func (c sharedCall) InternHere(items []share.Item) {
+// InternHere implements share.Call.
+func (c *call) InternHere(items []share.Item) {
 	ours := make([]*item, len(items))
 	for at, i := range items {
 		ours[at] = i.(*foreign).item
 	}
-	tasks := c.in.split(c.call, ours)
+	tasks := c.in.split(c, ours)
 	c.tasks.Add(int32(len(tasks)))
 	for _, t := range tasks {
 		c.in.handOver(t)

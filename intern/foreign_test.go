@@ -19,7 +19,7 @@ func itemsOf(t *testing.T, in *Interner, strings ...string) (items []*item) {
 		if reason != "" {
 			t.Fatal(reason)
 		}
-		c.add(in, &n, i)
+		c.add(&n, i)
 	}
 	for i := range c.items {
 		items = append(items, &c.items[i])

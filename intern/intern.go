@@ -218,9 +218,9 @@ func (in *Interner) Resolve(ctx context.Context, reqs []Request, out []Result) e
 			in.release(c)
 			return &InvalidError{Index: i, Reason: reason}
 		}
-		c.add(in, &n, i)
+		c.add(&n, i)
 		if n.form == formHandle {
-			c.addHandle(in, &n, i)
+			c.addHandle(&n, i)
 		}
 	}
 	if err := in.finish(c); err != nil {
@@ -301,7 +301,7 @@ func (in *Interner) dispatch(c *call) bool {
 	c.tasks.Store(int32(len(tasks)))
 	if len(theirs) > 0 {
 		c.tasks.Add(1)
-		in.group.Follow(c.ctx, sharedCall{c, in}, in.newForeign(theirs))
+		in.group.Follow(c.ctx, c, in.newForeign(theirs))
 	}
 	for _, t := range tasks {
 		if !in.handOver(t) {

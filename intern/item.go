@@ -46,6 +46,7 @@ func hashKey(key []byte) uint64 { return xxhash.Sum64(key) }
 // the moment it is queued until the last part is done. A caller that leaves early leaves the call
 // to the garbage collector.
 type call struct {
+	in     *Interner
 	ctx    context.Context
 	items  []item
 	buffer []byte // the items' bytes
@@ -61,7 +62,7 @@ type call struct {
 func (in *Interner) newCall(ctx context.Context) *call {
 	c, ok := in.calls.Get().(*call)
 	if !ok {
-		c = &call{ready: make(chan struct{}, 1)}
+		c = &call{in: in, ready: make(chan struct{}, 1)}
 	}
 	c.ctx, c.err = ctx, nil
 	c.items, c.buffer = c.items[:0], c.buffer[:0]
@@ -102,7 +103,8 @@ func (c *call) finish(err error) {
 }
 
 // add appends the item of a valid name, as far as the caches know it.
-func (c *call) add(in *Interner, n *name, index int) {
+func (c *call) add(n *name, index int) {
+	in := c.in
 	isURI := !n.form.isDID()
 	i := item{form: n.form, isURI: isURI && in.cfg.Scope == ScopeAll, index: int32(index)}
 	if n.form == formHandle {
@@ -121,20 +123,21 @@ func (c *call) add(in *Interner, n *name, index int) {
 		in.metrics.didHits.Inc()
 	}
 	if i.isURI {
-		c.addURI(in, n, &i)
+		c.addURI(n, &i)
 	}
 	c.items = append(c.items, i)
 }
 
 // addHandle appends the item of the authority of n, an AT URI with a handle.
-func (c *call) addHandle(in *Interner, n *name, index int) {
+func (c *call) addHandle(n *name, index int) {
 	handle, _, _ := bytes.Cut(n.text, []byte("/"))
-	c.add(in, &name{form: formHandle, text: handle}, index)
+	c.add(&name{form: formHandle, text: handle}, index)
 	c.items[len(c.items)-1].isAuthority = true
 }
 
 // addURI fills in what the item needs for its URI.
-func (c *call) addURI(in *Interner, n *name, i *item) {
+func (c *call) addURI(n *name, i *item) {
+	in := c.in
 	i.tid = n.tid
 	if len(n.coll) > 0 {
 		if i.collNum = in.collections.number(n.coll); i.collNum == 0 {

@@ -32,9 +32,9 @@ type follower struct {
 	done    chan batch // from it
 	ended   chan struct{}
 
-	pending map[string]*waiter // by the key waited for: a list
-	order   []*waiter          // the oldest that is not done, and all that came later
-	ask     []*waiter          // to be looked for in the store
+	pending map[string][]*waiter // by the key waited for
+	order   []*waiter            // the oldest that is not done, and all that came later
+	ask     []*waiter            // to be looked for in the store
 	asking  bool
 	behind  bool
 	key     []byte
@@ -53,10 +53,9 @@ type waiter struct {
 	group  *group
 	leader *instance
 	since  time.Time
-	next   *waiter // waits for the same key
-	key    string  // "": not in pending
-	known  bool    // the caches would have it if it had been written of late
-	asked  bool    // in ask, or in the batch under way
+	key    string // "": not in pending
+	known  bool   // the caches would have it if it had been written of late
+	asked  bool   // in ask, or in the batch under way
 	done   bool
 }
 
@@ -75,7 +74,7 @@ type batch struct {
 
 func newFollower(cfg Config, g *Group) *follower {
 	return &follower{cfg: cfg, group: g, queue: make(chan task, queueTasks), lookups: make(chan batch), done: make(chan batch),
-		ended: make(chan struct{}), pending: make(map[string]*waiter)}
+		ended: make(chan struct{}), pending: make(map[string][]*waiter)}
 }
 
 // run works until ctx ends.
@@ -152,44 +151,28 @@ func (f *follower) advance(w *waiter) {
 		f.finish(w)
 	case len(key) > 0:
 		w.key = string(key)
-		w.next = f.pending[w.key]
-		f.pending[w.key] = w
+		f.pending[w.key] = append(f.pending[w.key], w)
 	}
 }
 
 // forget takes w out of pending.
 func (f *follower) forget(w *waiter) {
-	head := f.pending[w.key]
-	if head == w {
-		head = w.next
-	} else {
-		for at := head; at != nil; at = at.next {
-			if at.next == w {
-				at.next = w.next
-				break
-			}
-		}
-	}
-	if head == nil {
+	others := slices.DeleteFunc(f.pending[w.key], func(other *waiter) bool { return other == w })
+	if len(others) == 0 {
 		delete(f.pending, w.key)
 	} else {
-		f.pending[w.key] = head
+		f.pending[w.key] = others
 	}
-	w.key, w.next = "", nil
+	w.key = ""
 }
 
-// finish ends the wait of w, which is not in pending, with a result.
+// finish ends the wait of w, which is not in pending: it has its result, or the workers have it.
 func (f *follower) finish(w *waiter) {
-	f.end(w)
-	if w.group.left == 0 {
+	w.done = true
+	f.waiting--
+	if w.group.left--; w.group.left == 0 {
 		w.group.call.Done()
 	}
-}
-
-func (f *follower) end(w *waiter) {
-	w.done = true
-	w.group.left--
-	f.waiting--
 }
 
 // deliver caches the names that the feed has read, and gives them to the items that wait for them.
@@ -197,17 +180,12 @@ func (f *follower) deliver(names []Name) {
 	f.cfg.Interner.Cache(names)
 	for i := range names {
 		n := &names[i]
-		w := f.pending[alias(n.Key)]
-		if w == nil {
-			continue
-		}
+		waiters := f.pending[alias(n.Key)]
 		delete(f.pending, alias(n.Key))
-		for w != nil {
-			next := w.next
-			w.key, w.next = "", nil
+		for _, w := range waiters {
+			w.key = ""
 			w.item.Set(n)
 			f.advance(w)
-			w = next
 		}
 	}
 	f.cfg.Metrics.Followed.Add(float64(len(names)))
@@ -325,12 +303,11 @@ func (f *follower) takeOver(late []*waiter) {
 		if w.leader != nil {
 			w.leader.late(time.Now(), f.holdOff())
 		}
-		f.end(w)
 	}
 	for g, items := range calls {
 		g.call.InternHere(items)
-		if g.left == 0 {
-			g.call.Done()
-		}
+	}
+	for _, w := range late { // after InternHere: no call is done before its strings are
+		f.finish(w)
 	}
 }

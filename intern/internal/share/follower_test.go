@@ -14,19 +14,15 @@ import (
 // TestForget: those that wait for a key go on when one is done, wherever it is in the list.
 func TestForget(t *testing.T) {
 	for gone := range 4 {
-		f := &follower{pending: make(map[string]*waiter)}
-		var all, want, got []*waiter
+		f := &follower{pending: make(map[string][]*waiter)}
+		var all []*waiter
 		for range 4 {
-			w := &waiter{key: "key", next: f.pending["key"]}
-			f.pending["key"] = w
-			all = slices.Insert(all, 0, w)
+			all = append(all, &waiter{key: "key"})
 		}
+		f.pending["key"] = slices.Clone(all)
 		f.forget(all[gone])
-		want = slices.Delete(slices.Clone(all), gone, gone+1)
-		for w := f.pending["key"]; w != nil; w = w.next {
-			got = append(got, w)
-		}
-		if !slices.Equal(got, want) {
+		want := slices.Delete(slices.Clone(all), gone, gone+1)
+		if got := f.pending["key"]; !slices.Equal(got, want) {
 			t.Errorf("%d of 3 wait when number %d is done", len(got), gone)
 		}
 		for _, w := range want {
@@ -61,7 +57,7 @@ func TestLookedForAgain(t *testing.T) {
 		}
 		f.ask = f.ask[:0]
 		f.endLookup(batch{waiters: []*waiter{w}, lookup: absent{}})
-		if w.done || f.pending["key"] != w || w.next != nil {
+		if w.done || len(f.pending["key"]) != 1 {
 			t.Error("it no longer waits, or twice")
 		}
 	}
@@ -362,6 +358,25 @@ func TestFollowerWithoutKey(t *testing.T) {
 		}
 		f.beginLookup(t.Context())
 		f.endLookup(<-f.lookups)
+	}
+}
+
+// orderCall notes how many strings it was given when it was done.
+type orderCall struct {
+	fakeCall
+	atDone []int
+}
+
+func (c *orderCall) Done() { c.atDone = append(c.atDone, len(c.interned)) }
+
+// TestTakenOverBeforeDone: a call is done once, and after its last strings were handed over.
+func TestTakenOverBeforeDone(t *testing.T) {
+	f, _, _ := newTestFollower(time.Hour)
+	call := &orderCall{}
+	f.admit(task{call, []Item{&fakeItem{keys: []string{"a"}}, &fakeItem{keys: []string{"b"}}}})
+	f.takeOver(slices.Clone(f.order))
+	if !slices.Equal(call.atDone, []int{2}) || f.waiting != 0 || len(f.pending) != 0 {
+		t.Errorf("done with %v strings handed over, %d wait, %d are pending", call.atDone, f.waiting, len(f.pending))
 	}
 }
 
