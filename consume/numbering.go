@@ -190,16 +190,17 @@ func (n *numbering) frame(now time.Time, seq int64, other bool) (v verdict, gap 
 	if below {
 		n.below.add(seq)
 	}
-	switch {
-	case d.verdict == newEpoch:
+	if d.verdict == newEpoch {
 		n.restart()
 		return newEpoch, nil
+	}
+	n.state = d.conn
+	switch {
 	case d.suspect:
 		n.suspect(now)
 	case !below:
-		n.reset.on, n.below, n.goLive = false, belowRun{}, false
+		n.trust()
 	}
-	n.state = d.conn
 	switch d.verdict {
 	case deliver:
 		gap = n.deliver(seq, d.gap)
@@ -207,6 +208,11 @@ func (n *numbering) frame(now time.Time, seq int64, other bool) (v verdict, gap 
 		n.resumes++
 	}
 	return d.verdict, gap
+}
+
+// trust ends a suspected reset, and forgets what made it suspected.
+func (n *numbering) trust() {
+	n.reset, n.below, n.goLive = suspectedReset{}, belowRun{}, false
 }
 
 func (b *belowRun) add(seq int64) {
@@ -237,6 +243,6 @@ func (n *numbering) restart() {
 	}
 	n.epoch++
 	n.last = n.below.lowest - 1
-	n.start, n.goLive, n.resumes = nil, false, 0
-	n.reset.on, n.below = false, belowRun{}
+	n.start, n.resumes = nil, 0
+	n.trust()
 }
