@@ -40,16 +40,8 @@ func checkLoads(raw []byte) error {
 	return nil
 }
 
-// libzstdCoder is the coder of libzstd. Its C memory is freed by close, or when the coder is
-// garbage.
+// libzstdCoder is the coder of libzstd. Its memory is C's until close.
 type libzstdCoder struct {
-	*libzstdMemory
-	cleanup runtime.Cleanup
-}
-
-// libzstdMemory owns the C memory of one coder, and is freed when nothing refers to the coder. So
-// it must not refer to the coder itself.
-type libzstdMemory struct {
 	level int
 	cdict *C.ZSTD_CDict // read-only, shared by all contexts; nil without dictionary
 
@@ -62,23 +54,21 @@ type libzstdMemory struct {
 }
 
 func newLibzstdCoder(d *Dictionary, level int) (*libzstdCoder, error) {
-	m := &libzstdMemory{
+	c := &libzstdCoder{
 		level:  level,
 		idle:   make(chan *C.ZSTD_CCtx, runtime.GOMAXPROCS(0)),
 		closed: make(chan struct{}),
 	}
-	for range cap(m.idle) {
-		m.idle <- nil
+	for range cap(c.idle) {
+		c.idle <- nil
 	}
 	if d != nil {
 		cdict, err := digest(d.raw, level)
 		if err != nil {
 			return nil, fmt.Errorf("make encoder with dictionary %d: %w", d.id, err)
 		}
-		m.cdict = cdict
+		c.cdict = cdict
 	}
-	c := &libzstdCoder{libzstdMemory: m}
-	c.cleanup = runtime.AddCleanup(c, (*libzstdMemory).free, m)
 	return c, nil
 }
 
@@ -92,7 +82,6 @@ func digest(raw []byte, level int) (*C.ZSTD_CDict, error) {
 }
 
 func (c *libzstdCoder) append(dst, src []byte) ([]byte, bool) {
-	defer runtime.KeepAlive(c)
 	var ctx *C.ZSTD_CCtx
 	select {
 	case <-c.closed:
@@ -117,13 +106,13 @@ func (c *libzstdCoder) append(dst, src []byte) ([]byte, bool) {
 }
 
 // newContext returns nil if there is no memory.
-func (m *libzstdMemory) newContext() *C.ZSTD_CCtx {
+func (c *libzstdCoder) newContext() *C.ZSTD_CCtx {
 	ctx := C.ZSTD_createCCtx()
 	if ctx == nil {
 		return nil
 	}
 	for _, p := range []struct{ param, value C.int }{
-		{C.millrace_c_compressionLevel, C.int(m.level)},
+		{C.millrace_c_compressionLevel, C.int(c.level)},
 		{C.millrace_c_windowLog, windowLog},
 		{C.millrace_c_contentSizeFlag, 1},
 		{C.millrace_c_checksumFlag, 0},
@@ -134,25 +123,20 @@ func (m *libzstdMemory) newContext() *C.ZSTD_CCtx {
 			return nil
 		}
 	}
-	if m.cdict != nil && C.ZSTD_isError(C.ZSTD_CCtx_refCDict(ctx, m.cdict)) != 0 {
+	if c.cdict != nil && C.ZSTD_isError(C.ZSTD_CCtx_refCDict(ctx, c.cdict)) != 0 {
 		C.ZSTD_freeCCtx(ctx)
 		return nil
 	}
 	return ctx
 }
 
+// close waits until no context is in use and frees all memory, once.
 func (c *libzstdCoder) close() {
-	c.cleanup.Stop()
-	c.free()
-}
-
-// free waits until no context is in use and frees all memory, once.
-func (m *libzstdMemory) free() {
-	m.once.Do(func() {
-		close(m.closed)
-		for range cap(m.idle) {
-			C.ZSTD_freeCCtx(<-m.idle) // takes nil
+	c.once.Do(func() {
+		close(c.closed)
+		for range cap(c.idle) {
+			C.ZSTD_freeCCtx(<-c.idle) // takes nil
 		}
-		C.ZSTD_freeCDict(m.cdict) // takes nil
+		C.ZSTD_freeCDict(c.cdict) // takes nil
 	})
 }
