@@ -2,7 +2,6 @@ package replay
 
 import (
 	"crypto/rand"
-	"fmt"
 
 	"millrace/replay/internal/format"
 	"millrace/replay/internal/logstore"
@@ -55,7 +54,7 @@ func (o *opener) openSpan() error {
 	s := o.snap
 	keys, err := logstore.Spans(o.store, s.Floor.TimeUS, s.Newest.TimeUS)
 	if err != nil {
-		return fmt.Errorf("read the spans: %w", err)
+		return err
 	}
 	for _, key := range keys {
 		s.spanEnds(key)

@@ -167,7 +167,7 @@ func (v *verifier) dictionaries() error {
 		raw, err := format.OpenTrailer(it.Value(), format.RangeDictionary, int64(id))
 		if err == nil {
 			var d *dict.Dictionary
-			if d, err = dict.Parse(slices.Clone(raw)); err == nil && d.ID() != id {
+			if d, err = dict.Parse(raw); err == nil && d.ID() != id {
 				err = fmt.Errorf("it is dictionary %d", d.ID())
 			}
 			v.files[id] = d

@@ -3,40 +3,34 @@ package logstore
 import (
 	"encoding/binary"
 	"fmt"
-	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
 	"millrace/dict"
+	"millrace/intern/kv/pebbleguard"
 	"millrace/replay/internal/format"
 	"millrace/replay/internal/pebblestore"
 )
 
 // Dictionaries reads the dictionaries in the store, by ID.
 func Dictionaries(st *pebblestore.Store) (map[uint32]*dict.Dictionary, error) {
-	it, err := st.NewIter(&pebble.IterOptions{
-		LowerBound: format.RangeDictionary.Start(), UpperBound: format.RangeDictionary.End()})
-	if err != nil {
-		return nil, fmt.Errorf("read the dictionaries: %w", err)
-	}
-	defer it.Close()
 	files := make(map[uint32]*dict.Dictionary)
-	for it.First(); it.Valid(); it.Next() {
+	err := each(st, "dictionaries", format.RangeDictionary, format.RangeDictionary.Start(), func(it *pebbleguard.Iterator) error {
 		if len(it.Key()) != 5 {
-			return nil, Corrupt(format.RangeDictionary, 0, fmt.Errorf("malformed key of %d bytes", len(it.Key())))
+			return Corrupt(format.RangeDictionary, 0, fmt.Errorf("malformed key of %d bytes", len(it.Key())))
 		}
 		id := binary.BigEndian.Uint32(it.Key()[1:])
 		raw, err := format.OpenTrailer(it.Value(), format.RangeDictionary, int64(id))
+		if err == nil {
+			files[id], err = dict.Parse(raw)
+		}
 		if err != nil {
-			return nil, Corrupt(format.RangeDictionary, int64(id), err)
+			return Corrupt(format.RangeDictionary, int64(id), err)
 		}
-		// The dictionary keeps the bytes, the iterator reuses them.
-		if files[id], err = dict.Parse(slices.Clone(raw)); err != nil {
-			return nil, Corrupt(format.RangeDictionary, int64(id), err)
-		}
-	}
-	if err := it.Error(); err != nil {
-		return nil, fmt.Errorf("read the dictionaries: %w", err)
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	return files, nil
 }

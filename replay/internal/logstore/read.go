@@ -7,6 +7,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"millrace/intern/kv/pebbleguard"
 	"millrace/replay/internal/format"
 	"millrace/replay/internal/pebblestore"
 )
@@ -49,48 +50,54 @@ func PutStreams(b *pebble.Batch, streams format.Streams) error {
 	return PutMeta(b, format.MetaSeqBases, format.AppendSeqBases(nil, streams))
 }
 
-// Gaps reads the gaps after floorUS.
-func Gaps(st *pebblestore.Store, floorUS int64) ([]format.Gap, error) {
-	it, err := st.NewIter(&pebble.IterOptions{
-		LowerBound: format.TimeKey(format.RangeGap, floorUS+1), UpperBound: format.RangeGap.End()})
+// each calls f with an iterator at each key of range r from a key on; what names them in errors.
+func each(st *pebblestore.Store, what string, r format.Range, from []byte, f func(it *pebbleguard.Iterator) error) error {
+	it, err := st.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: r.End()})
 	if err != nil {
-		return nil, fmt.Errorf("read the gaps: %w", err)
+		return fmt.Errorf("read the %s: %w", what, err)
 	}
 	defer it.Close()
-	var gaps []format.Gap
 	for it.First(); it.Valid(); it.Next() {
+		if err := f(it); err != nil {
+			return err
+		}
+	}
+	if err := it.Error(); err != nil {
+		return fmt.Errorf("read the %s: %w", what, err)
+	}
+	return nil
+}
+
+// Gaps reads the gaps after floorUS.
+func Gaps(st *pebblestore.Store, floorUS int64) (gaps []format.Gap, err error) {
+	from := format.TimeKey(format.RangeGap, floorUS+1)
+	err = each(st, "gaps", format.RangeGap, from, func(it *pebbleguard.Iterator) error {
 		us, ok := format.ParseTimeKey(it.Key())
 		if !ok {
-			return nil, Corrupt(format.RangeGap, 0, fmt.Errorf("malformed key %x", it.Key()))
+			return Corrupt(format.RangeGap, 0, fmt.Errorf("malformed key %x", it.Key()))
 		}
 		g, err := format.OpenGap(it.Value(), us)
 		if err != nil {
-			return nil, Corrupt(format.RangeGap, us, err)
+			return Corrupt(format.RangeGap, us, err)
 		}
 		gaps = append(gaps, g)
-	}
-	if err := it.Error(); err != nil {
-		return nil, fmt.Errorf("read the gaps: %w", err)
-	}
-	return gaps, nil
+		return nil
+	})
+	return gaps, err
 }
 
 // Spans returns the keys of the spans after floorUS, of a log whose newest event is at newestUS.
 func Spans(st *pebblestore.Store, floorUS, newestUS int64) (keys []int64, err error) {
-	it, err := st.NewIter(&pebble.IterOptions{
-		LowerBound: format.TimeKey(format.RangeSpan, floorUS+1), UpperBound: format.RangeSpan.End()})
-	if err != nil {
-		return nil, err
-	}
-	defer it.Close()
-	for it.First(); it.Valid(); it.Next() {
+	from := format.TimeKey(format.RangeSpan, floorUS+1)
+	err = each(st, "spans", format.RangeSpan, from, func(it *pebbleguard.Iterator) error {
 		us, ok := format.ParseTimeKey(it.Key())
 		if !ok || us > newestUS {
-			return nil, Corrupt(format.RangeSpan, us, fmt.Errorf("malformed key %x", it.Key()))
+			return fmt.Errorf("read the spans: %w", Corrupt(format.RangeSpan, us, fmt.Errorf("malformed key %x", it.Key())))
 		}
 		keys = append(keys, us)
-	}
-	return keys, it.Error()
+		return nil
+	})
+	return keys, err
 }
 
 // LastFrame returns the last frame of an epoch that stored blocks cover; 0: there is none.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"millrace/intern/kv/pebbleguard"
 	"millrace/replay/internal/format"
 	"millrace/replay/internal/pebblestore"
 )
@@ -107,14 +108,9 @@ func (t *Sources) Stored(n int) { t.stored = n }
 
 // Load reads the sources that have numbers in the store.
 func (t *Sources) Load(st *pebblestore.Store) error {
-	it, err := st.NewIter(&pebble.IterOptions{LowerBound: format.RangeSource.Start(), UpperBound: format.RangeSource.End()})
-	if err != nil {
-		return fmt.Errorf("read the sources: %w", err)
-	}
-	defer it.Close()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for it.First(); it.Valid(); it.Next() {
+	err := each(st, "sources", format.RangeSource, format.RangeSource.Start(), func(it *pebbleguard.Iterator) error {
 		number, ok := format.ParseSourceKey(it.Key())
 		if next := len(t.sources) + 1; !ok || int(number) != next {
 			return Corrupt(format.RangeSource, int64(next), fmt.Errorf("malformed key %x: %w", it.Key(), format.ErrMissing))
@@ -127,10 +123,8 @@ func (t *Sources) Load(st *pebblestore.Store) error {
 			return Corrupt(format.RangeSource, int64(number), fmt.Errorf("%.80q has two numbers", source))
 		}
 		t.enterLocked(string(source))
-	}
+		return nil
+	})
 	t.stored = len(t.sources)
-	if err := it.Error(); err != nil {
-		return fmt.Errorf("read the sources: %w", err)
-	}
-	return nil
+	return err
 }
