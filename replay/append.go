@@ -172,7 +172,6 @@ func (p *appendCall) putUnwritten() error {
 			return err
 		}
 	}
-	p.unwritten = 0
 	return nil
 }
 

@@ -1,6 +1,8 @@
 package replay
 
 import (
+	"errors"
+
 	"millrace/replay/internal/format"
 )
 
@@ -55,79 +57,67 @@ func (l *Log) merge(bs []*Block) *Block {
 	return out
 }
 
-// closeGroup ends the group of next: the blocks of it become one, in the tail and, unless nothing
-// is stored, in the batch. The newest unwritten ones of them are not in the store yet.
+// closeGroup ends the group of next, whose newest unwritten blocks are not in the store yet. A
+// single block stays as it is; several become one.
 func (p *appendCall) closeGroup() error {
 	n := p.next
 	group := n.tail[len(n.tail)-n.group:]
-	written := len(group) - min(len(group), p.unwritten)
-	base := n.groupBase
-	n.group = 0
-	if len(group) == 1 {
-		p.unwritten = 0
-		if err := p.joinSpan(group[0]); err != nil || written == 1 {
+	written := len(group) - p.unwritten
+	n.group, p.unwritten = 0, 0
+	if len(group) > 1 {
+		return p.mergeGroup(group, written)
+	}
+	if err := p.joinSpan(group[0]); err != nil || written == 1 {
+		return err
+	}
+	return p.put(group[0], n.Total)
+}
+
+// mergeGroup replaces a group by one block, in the tail and, unless nothing is stored, in the
+// batch. Of the group the first written blocks are in the store.
+func (p *appendCall) mergeGroup(group []*Block, written int) error {
+	n, merged := p.next, p.log.merge(group)
+	p.log.metrics.mergedBlocks.Add(float64(len(group)))
+	if p.log.cfg.Retention > 0 {
+		if err := p.deleteGroup(group[:written], merged); err != nil {
 			return err
 		}
-		return p.put(group[0], n.Total)
 	}
-	merged := p.log.merge(group)
-	p.log.metrics.mergedBlocks.Add(float64(len(group)))
+	n.tailBytes += merged.memory()
 	for _, b := range group {
 		n.tailBytes -= b.memory()
 	}
-	n.tailBytes += merged.memory()
-	if p.log.cfg.Retention > 0 {
-		if err := p.deleteBlocks(group[:min(written, len(group)-1)]); err != nil {
-			return err
-		}
-		if written == len(group) { // its last one's key is the merged block's
-			if err := p.deleteSubstreams(group[len(group)-1], merged.substreams); err != nil {
-				return err
-			}
-		}
-	}
 	n.tail = append(n.tail[:len(n.tail)-len(group)], merged)
-	n.Total = base.Plus(merged.totals())
-	p.unwritten = 0
+	n.Total = n.groupBase.Plus(merged.totals())
 	p.merged = append(p.merged, merged)
-	if err := p.joinSpan(merged); err != nil {
-		return err
-	}
-	return p.put(merged, n.Total)
+	return errors.Join(p.joinSpan(merged), p.put(merged, n.Total))
 }
 
-// deleteBlocks adds to the batch the deletion of blocks that were written once and not overwritten.
-func (p *appendCall) deleteBlocks(bs []*Block) error {
-	var key [format.TimeKeyBytes]byte
+// deleteGroup adds to the batch the deletion of blocks that were written once, but for what merged
+// overwrites.
+func (p *appendCall) deleteGroup(bs []*Block, merged *Block) (err error) {
 	for _, b := range bs {
+		key := b.idx.Key()
+		if key == merged.idx.Key() { // the last block of the group
+			return errors.Join(err, p.deleteSubstreams(b, merged.substreams))
+		}
 		for _, r := range format.BlockRanges() {
-			if err := p.batch.SingleDelete(format.AppendTimeKey(key[:0], r, b.idx.Key()), nil); err != nil {
-				return err
-			}
+			err = errors.Join(err, p.batch.SingleDelete(format.TimeKey(r, key), nil))
 		}
 		if b.refs != nil {
-			if err := p.batch.SingleDelete(format.AppendTimeKey(key[:0], format.RangeReferences, b.idx.Key()), nil); err != nil {
-				return err
-			}
+			err = errors.Join(err, p.batch.SingleDelete(format.TimeKey(format.RangeReferences, key), nil))
 		}
-		if err := p.deleteSubstreams(b, 1); err != nil {
-			return err
-		}
-		if err := p.batch.SingleDelete(format.SeqKey(b.epoch, b.lastSeq), nil); err != nil {
-			return err
-		}
+		err = errors.Join(err, p.deleteSubstreams(b, 1), p.batch.SingleDelete(format.SeqKey(b.epoch, b.lastSeq), nil))
 	}
-	return nil
+	return err
 }
 
 // deleteSubstreams adds to the batch the deletion of a block's substreams from number first on.
-func (p *appendCall) deleteSubstreams(b *Block, first int) error {
+func (p *appendCall) deleteSubstreams(b *Block, first int) (err error) {
 	for s := first; s < b.substreams; s++ {
-		if err := p.batch.SingleDelete(format.SubstreamKey(b.idx.Key(), s), nil); err != nil {
-			return err
-		}
+		err = errors.Join(err, p.batch.SingleDelete(format.SubstreamKey(b.idx.Key(), s), nil))
 	}
-	return nil
+	return err
 }
 
 // settle ends the group without merging it, so that its blocks may be trimmed one by one. It

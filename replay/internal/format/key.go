@@ -78,8 +78,8 @@ const (
 )
 
 const (
-	// TimeKeyBytes is the length of a key of TimeKey.
-	TimeKeyBytes = 1 + 8
+	// timeKeyBytes is the length of a key of TimeKey.
+	timeKeyBytes = 1 + 8
 	// seqKeyBytes is the length of a key of RangeSeq.
 	seqKeyBytes = 1 + 4 + 8
 
@@ -93,17 +93,17 @@ const (
 
 // TimeKey returns the key of what r has for the time_us.
 func TimeKey(r Range, timeUS int64) []byte {
-	return AppendTimeKey(make([]byte, 0, TimeKeyBytes), r, timeUS)
+	return appendTimeKey(make([]byte, 0, timeKeyBytes), r, timeUS)
 }
 
-// AppendTimeKey appends the key that TimeKey returns.
-func AppendTimeKey(dst []byte, r Range, timeUS int64) []byte {
+// appendTimeKey appends the key that TimeKey returns.
+func appendTimeKey(dst []byte, r Range, timeUS int64) []byte {
 	return binary.BigEndian.AppendUint64(append(dst, byte(r)), uint64(timeUS))
 }
 
 // ParseTimeKey is the inverse of TimeKey. ok is false if the key has another form.
 func ParseTimeKey(key []byte) (timeUS int64, ok bool) {
-	if len(key) != TimeKeyBytes {
+	if len(key) != timeKeyBytes {
 		return 0, false
 	}
 	v := binary.BigEndian.Uint64(key[1:])
@@ -113,7 +113,7 @@ func ParseTimeKey(key []byte) (timeUS int64, ok bool) {
 // SubstreamKey returns the key of a substream of the plain part of the block whose key is timeUS.
 // The first is in the part's own value.
 func SubstreamKey(timeUS int64, substream int) []byte {
-	key := AppendTimeKey(make([]byte, 0, TimeKeyBytes+1), RangePlain, timeUS)
+	key := appendTimeKey(make([]byte, 0, timeKeyBytes+1), RangePlain, timeUS)
 	if substream > 0 {
 		key = append(key, byte(substream))
 	}
@@ -122,8 +122,8 @@ func SubstreamKey(timeUS int64, substream int) []byte {
 
 // ParseSubstreamKey is the inverse of SubstreamKey. ok is false if the key has another form.
 func ParseSubstreamKey(key []byte) (timeUS int64, substream int, ok bool) {
-	if len(key) == TimeKeyBytes+1 && key[TimeKeyBytes] > 0 && key[TimeKeyBytes] < MaxSubstreams {
-		substream, key = int(key[TimeKeyBytes]), key[:TimeKeyBytes]
+	if len(key) == timeKeyBytes+1 && key[timeKeyBytes] > 0 && key[timeKeyBytes] < MaxSubstreams {
+		substream, key = int(key[timeKeyBytes]), key[:timeKeyBytes]
 	}
 	timeUS, ok = ParseTimeKey(key)
 	return timeUS, substream, ok
@@ -132,16 +132,16 @@ func ParseSubstreamKey(key []byte) (timeUS int64, substream int, ok bool) {
 // ShardKey returns the key of a shard of the index of DIDs or of subjects, of the span whose key is
 // timeUS.
 func ShardKey(r Range, timeUS int64, shard int) []byte {
-	return append(AppendTimeKey(make([]byte, 0, TimeKeyBytes+1), r, timeUS), byte(shard))
+	return append(appendTimeKey(make([]byte, 0, timeKeyBytes+1), r, timeUS), byte(shard))
 }
 
 // ParseShardKey is the inverse of ShardKey, but for the shard. ok is false if the key has another
 // form.
 func ParseShardKey(key []byte) (timeUS int64, ok bool) {
-	if len(key) != TimeKeyBytes+1 || key[TimeKeyBytes] >= DIDShards {
+	if len(key) != timeKeyBytes+1 || key[timeKeyBytes] >= DIDShards {
 		return 0, false
 	}
-	return ParseTimeKey(key[:TimeKeyBytes])
+	return ParseTimeKey(key[:timeKeyBytes])
 }
 
 // SeqKey returns the key of the pointer to the block whose last frame is seq of epoch. Epochs,

@@ -206,7 +206,7 @@ func TestReferencesSize(t *testing.T) {
 				}
 			}
 			r := b.Finish()
-			blocks += len(AppendReferences(nil, r)) + TrailerBytes + TimeKeyBytes
+			blocks += len(AppendReferences(nil, r)) + TrailerBytes + timeKeyBytes
 			refs += r.Len()
 			subjects += len(r.Subjects)
 			for f := range r.Fingerprints(testKey) {
@@ -215,7 +215,7 @@ func TestReferencesSize(t *testing.T) {
 		}
 		spans := 0
 		for i, pairs := range shardsOf(o.subjects) {
-			spans += len(appendDIDShard(nil, i, pairs)) + TrailerBytes + TimeKeyBytes + 1
+			spans += len(appendDIDShard(nil, i, pairs)) + TrailerBytes + timeKeyBytes + 1
 		}
 		n := float64(len(all))
 		t.Logf("%d sequences: %.2f references, %.2f subjects, %.1f bytes an event in blocks, %.1f in spans", sequences,
