@@ -1,5 +1,7 @@
 package linksapi
 
+import "strings"
+
 // What each endpoint is asked for.
 
 func parseSource(p *params) query {
@@ -23,10 +25,14 @@ func parseDIDs(p *params) query {
 // parseOther reads what is common to many-to-many requests. did names the filter by accounts.
 func parseOther(p *params, did string, k kind) query {
 	collection, path := p.source()
+	other := p.Required("pathToOther")
+	if strings.HasPrefix(other, ".") {
+		p.Fail("pathToOther: %.200q begins with a dot, which only the older endpoints' paths do", other)
+	}
 	q := query{
 		subject: p.Required("subject"),
 		source:  collection + ":" + path,
-		other:   collection + ":" + p.Required("pathToOther"),
+		other:   collection + ":" + other,
 		dids:    p.list(did),
 		others:  p.list("otherSubject"),
 	}

@@ -51,6 +51,8 @@ func TestErrors(t *testing.T) {
 		{xrpc + "getBacklinksCount?source=a:b&subject=https://example.com", 400, "UnsupportedSubject", `the subject: "https://example.com" is neither`},
 		{xrpc + "getBacklinksCount?source=a:b&subject=", 400, "UnsupportedSubject", "neither a DID nor an AT URI"},
 		{xrpc + "getManyToMany?" + both, 400, "InvalidRequest", "pathToOther: it is missing"},
+		{xrpc + "getManyToMany?pathToOther=.subject&" + both, 400, "InvalidRequest", `pathToOther: ".subject" begins with a dot`},
+		{xrpc + "getManyToManyCounts?pathToOther=.subject&" + both, 400, "InvalidRequest", `pathToOther: ".subject" begins with a dot`},
 		{xrpc + toMany + "&otherSubject=https://example.com", 400, "UnsupportedSubject", "a filter by other subjects"},
 		{xrpc + toMany + "&linkDid=" + account(1) + "&otherSubject=" + account(2) + "&otherSubject=https://example.com", 400, "UnsupportedSubject", `subjects: "https://example.com"`},
 		{xrpc + toMany + "&linkDid=nobody", 400, "InvalidRequest", `"nobody", which is no DID`},
