@@ -30,6 +30,9 @@ import (
 // from the chunks.
 const dumpMagic = "mrUIDs\x001"
 
+// noDump is what is wrong with a file without it.
+const noDump = "it does not begin as millrace intern export begins one"
+
 const (
 	segHeader      = 'H'
 	segCollections = 'C'
@@ -123,7 +126,7 @@ func newDumpReader(r io.Reader) *dumpReader {
 func (r *dumpReader) open() error {
 	magic := make([]byte, len(dumpMagic))
 	if _, err := io.ReadFull(r.r, magic); err != nil || string(magic) != dumpMagic {
-		return r.damage(err, "it does not begin as millrace intern export begins one")
+		return r.damage(err, noDump)
 	}
 	r.sum.Write(magic)
 	r.offset = int64(len(magic))

@@ -132,6 +132,16 @@ func TestExportResumes(t *testing.T) {
 	if _, err := Export(ctx, other, f, nil); err == nil {
 		t.Error("an export of another store goes on with this one's dump")
 	}
+	for _, text := range []string{"x", "mrUIDs 1", strings.Repeat("x", 1000)} {
+		f := create(t, "dump")
+		_, _ = f.WriteString(text)
+		if _, err := Export(ctx, store, f, nil); !errors.Is(err, errDump) {
+			t.Errorf("export into a file that is no dump: %v", err)
+		}
+		if got, _ := os.ReadFile(f.Name()); string(got) != text {
+			t.Errorf("the file that is no dump has %d bytes, not its %d", len(got), len(text))
+		}
+	}
 	if _, err := Export(ctx, simkv.New(simkv.Config{}), create(t, "x"), nil); !errors.Is(err, errEmptyStore) {
 		t.Errorf("export of an empty store: %v", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"millrace/intern/kv"
 )
@@ -117,6 +118,10 @@ func (x *exporter) resume(f File) (complete bool, err error) {
 	}
 	x.old = newDumpReader(f)
 	x.w = &dumpWriter{w: bufio.NewWriterSize(f, 1<<20), sum: x.old.sum}
+	start, err := x.old.r.Peek(int(min(size, int64(len(dumpMagic)))))
+	if err != nil || !strings.HasPrefix(dumpMagic, string(start)) {
+		return false, x.old.damage(err, noDump)
+	}
 	begun := size >= int64(len(dumpMagic)+segHeadBytes) // else not even a header
 	if begun {
 		if err := x.old.open(); err != nil {
