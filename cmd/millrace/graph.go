@@ -23,8 +23,14 @@ func (c *config) validateGraph() error {
 		return nil
 	case !c.referencesOn():
 		return errors.New("--graph needs --references=on")
-	case c.graphMemory < feed.MinMemory:
-		return fmt.Errorf("--graph-memory %s is below %s", c.graphMemory, byteSize(feed.MinMemory))
+	}
+	return checkGraphMemory(c.graphMemory)
+}
+
+// checkGraphMemory refuses less memory than a server's graph takes.
+func checkGraphMemory(size byteSize) error {
+	if size < feed.MinMemory {
+		return fmt.Errorf("--graph-memory %s is below %s", size, byteSize(feed.MinMemory))
 	}
 	return nil
 }

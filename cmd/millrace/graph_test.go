@@ -212,17 +212,20 @@ func TestGraphStatus(t *testing.T) {
 	}
 }
 
-// TestGraphUsage: what --graph does not go with is refused before the disk is touched.
+// TestGraphUsage: what --graph, or an import, does not go with is refused before the disk is
+// touched.
 func TestGraphUsage(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
-	for want, flags := range map[string][]string{
-		"--references=on":              {"--graph"},
-		"--graph-memory 1MiB is below": {"--graph", "--references=on", "--graph-memory=1MiB"},
+	data := "--data-dir=" + dir
+	for want, args := range map[string][]string{
+		"--references=on":               {"serve", data, "--graph"},
+		"--graph-memory 1MiB is below":  {"serve", data, "--graph", "--references=on", "--graph-memory=1MiB"},
+		"--graph-memory 16MiB is below": {"graph", "import", data, "--graph-memory=16MiB", "edges.csv"},
 	} {
 		var out strings.Builder
-		code := run(t.Context(), append([]string{"serve", "--data-dir", dir}, flags...), &out, &out)
+		code := run(t.Context(), args, &out, &out)
 		if code != exitUsage || !strings.Contains(out.String(), want) {
-			t.Errorf("%v: exit code %d: %s", flags, code, out.String())
+			t.Errorf("%v: exit code %d: %s", args, code, out.String())
 		}
 	}
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {

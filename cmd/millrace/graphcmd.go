@@ -26,7 +26,7 @@ func graphCommand() *command {
 func graphImportCommand() *command {
 	c, fs := &graphImport{memory: 4 << 30}, newFlags("graph import")
 	c.register(fs)
-	fs.Var(&c.memory, "graph-memory", "memory for all static edges (`SIZE`), as of the server")
+	fs.Var(&c.memory, "graph-memory", "memory for all static edges (`SIZE`, from 64MiB up), as of the server")
 	return &command{
 		name: "millrace graph import", args: "FILE…", summary: "read follows or blocks without records, as static edges",
 		about: `A file is CSV with the columns actor and subject, both DIDs; plain, or compressed with gzip or zstd; - is standard
@@ -56,6 +56,10 @@ func (p *graphFlags) source() int { return slices.Index(p.kind.allowed, p.kind.v
 type graphImport struct {
 	graphFlags
 	memory byteSize
+}
+
+func (c *graphImport) check(args []string) error {
+	return errors.Join(checkGraphMemory(c.memory), c.graphFlags.check(args))
 }
 
 // importBatch is how many edges are sorted together.
