@@ -65,7 +65,8 @@ func refsPurgeCommand() *command {
 	return &command{
 		name: "millrace references purge", args: "DID", summary: "forget what the records of an account point at",
 		about: `Its rows go, and neither the log nor an import brings back what is of the same or an earlier revision, also
-after the table was made anew. Later commits of the account count again. The log itself and its UIDs stay.`,
+after the table was made anew, unless DIR/refs was removed. Later commits of the account count again. The log itself
+and its UIDs stay.`,
 		flags: fs, twins: storeTwins(), check: c.check, run: c.run,
 	}
 }

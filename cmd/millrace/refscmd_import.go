@@ -24,8 +24,9 @@ path and subject, those of an account together in one file; plain, or compressed
 input. A file replaces what is known of its accounts; if several files have an account, the newest counts, or the
 first of equal age. What the log has of an account from then on is laid over the file; if the log does not reach back
 that far, the file is refused as too old. A repository is as old as its last commit, unless --as-of says when it was
-fetched. Its blocks and tree are checked, the signature of its commit is not. Begun again, an import passes over what
-it has done, and over what is older. Exit code 1: some files or accounts were refused, as standard error says.`,
+fetched; rows count as ten minutes older than it says, as clocks differ. A repository's blocks and tree are checked,
+the signature of its commit is not. Begun again, an import passes over what it has done, and over what is older.
+Exit code 1: some files or accounts were refused, as standard error says.`,
 		flags: fs, twins: storeTwins(), check: c.check, run: c.run,
 	}
 }

@@ -104,7 +104,7 @@ func (c *tailConfig) register(fs *flag.FlagSet) {
 	fs.Var((*list)(&c.client.Options.Sources), "sources", "only commits with a reference of one of these `SOURCE`s, such as app.bsky.feed.like:subject.uri")
 	fs.IntVar(&c.client.Options.MaxMessageBytes, "max-message-bytes", 0, "leave out events that are larger than so many `bytes` as sent; 0: no limit")
 	fs.StringVar(&c.client.Cursor, "cursor", "", "start at this time_us, or after this position (`cursor`); 0: the oldest event; left out: live")
-	fs.StringVar(&c.since, "since", "", "start at this `time`, see above")
+	fs.StringVar(&c.since, "since", "", "start at this `time`, see above; live if it has not come yet")
 	fs.StringVar(&c.until, "until", "", "end with the last event up to this `time`, see above; now: with the newest event that the server has at the start;\nlive: once all that the server has is printed")
 	fs.StringVar(&c.cursorFile, "cursor-file", "", "keep in this `file` how far the output is written, and go on from there if it exists (--cursor and --since\nare for the first time). After kill -9 what came in its last quarter of a second comes again; if the disk\nof this file is full, what came since it was written last")
 	fs.BoolVar(&c.client.Strict, "strict", false, "fail if the cursor is older than the server's log, instead of starting at its oldest event (millrace only)")
