@@ -231,10 +231,10 @@ func TestAllocs(t *testing.T) {
 	}
 }
 
-// TestBufferShrinks: the memory of huge messages is given back.
+// TestBufferShrinks gives the memory of rare large messages back.
 func TestBufferShrinks(t *testing.T) {
 	var b buffer
-	huge, small := make([]byte, 4<<20), []byte("small")
+	large, huge, small := make([]byte, maxKeptBuffer/2), make([]byte, 4<<20), []byte("small")
 	b.read(bytes.NewReader(huge))
 	b.keep()
 	b.read(bytes.NewReader(huge))
@@ -244,6 +244,34 @@ func TestBufferShrinks(t *testing.T) {
 	}
 	if b.read(bytes.NewReader(small)); cap(b.buf) > minBuffer {
 		t.Errorf("%d bytes are kept of the other huge message", cap(b.buf))
+	}
+	if msg, over, err := b.read(bytes.NewReader(large)); len(msg) != len(large) || over || err != nil {
+		t.Fatalf("%d bytes, %v, %v", len(msg), over, err)
+	}
+	grown := cap(b.buf)
+	for i := range 2 * shrinkEvery {
+		if msg, _, _ := b.read(bytes.NewReader(small)); string(msg) != "small" {
+			t.Fatalf("read %d: %q", i, msg)
+		}
+		if i == shrinkEvery-2 && cap(b.buf) != grown {
+			t.Errorf("shrank at once: %d", cap(b.buf))
+		}
+	}
+	if cap(b.buf) > 2*minBuffer {
+		t.Errorf("%d bytes kept", cap(b.buf))
+	}
+	for range 2 { // both buffers large
+		b.read(bytes.NewReader(large))
+		b.keep()
+	}
+	for range 3 * shrinkEvery {
+		b.read(bytes.NewReader(small))
+		if b.keep(); string(b.kept) != "small" {
+			t.Fatalf("kept %q", b.kept)
+		}
+	}
+	if cap(b.buf)+cap(b.kept) > 4*minBuffer {
+		t.Errorf("%d and %d bytes kept", cap(b.buf), cap(b.kept))
 	}
 }
 
