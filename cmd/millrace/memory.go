@@ -12,7 +12,7 @@ const (
 	// minMemory is the least budget that the daemon starts with.
 	minMemory = 64 << 20
 	// referencesMemory is the least budget that is advised for references. With less the garbage
-	// collector works without rest once the caches are full: at 64 MiB it took most of a core.
+	// collector works without rest once the caches are full.
 	referencesMemory = 96 << 20
 	// programBytes is how many of the program's own pages and of libc's are resident under load.
 	programBytes = 25 << 20
