@@ -49,7 +49,7 @@ func TestLargestFilterFitsTheSmallestBudget(t *testing.T) {
 	}
 	l := newTestLog(t)
 	s := serve(t, l, func(cfg *Config, _ *timing) {
-		cfg.ClientBytes = 1_625_000 // cmd/millrace/flags_test.go holds divideMemory to it
+		cfg.ClientBytes = 1_310_000 // cmd/millrace/flags_test.go holds divideMemory to it
 		cfg.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 	})
 	from := http.Header{"X-Forwarded-For": {"192.0.2.1"}}
@@ -68,7 +68,7 @@ func TestLargestFilterFitsTheSmallestBudget(t *testing.T) {
 func TestFilterThatNeverFits(t *testing.T) {
 	l := newTestLog(t)
 	s := serve(t, l, func(cfg *Config, _ *timing) {
-		cfg.ClientBytes = 1_625_000
+		cfg.ClientBytes = 1_310_000
 		cfg.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 	})
 	query := func(name string, n int) string {

@@ -11,14 +11,13 @@ import (
 const (
 	// minMemory is the least budget that the daemon starts with.
 	minMemory = 64 << 20
-	// referencesMemory is the least budget that is advised for references. With less the garbage
-	// collector works without rest once the caches are full.
-	referencesMemory = 96 << 20
 	// programBytes is how many of the program's own pages and of libc's are resident under load.
 	programBytes = 25 << 20
 	// fixedBytes is what the process takes whatever it does: its pages, stacks, the Go runtime's
-	// own.
-	fixedBytes = programBytes + 8<<20
+	// own, and tables and buffers of the heap that have no share.
+	fixedBytes = programBytes + 14<<20
+	// minInFlight has room for a frame of a mebibyte of JSON; see ingest.FrameJSONBytes.
+	minInFlight = 3200 << 10
 	// subscriberBytes is about what a waiting subscriber takes: two stacks, its reader and its
 	// buffers. They take three quarters of the room for garbage at the most; with more the
 	// collector would never rest.
@@ -46,18 +45,20 @@ type memoryShares struct {
 	keys   int64 // of accounts
 }
 
-// divideMemory divides the budget: what is not fixed, in twentieths.
+// divideMemory divides the budget: what is not fixed, in twentieths. What inFlight needs more is of
+// garbage.
 func divideMemory(total byteSize) memoryShares {
 	twentieths := func(n int64) int64 { return (int64(total) - fixedBytes) / 20 * n }
+	inFlight := max(twentieths(2), minInFlight)
 	return memoryShares{
-		inFlight: twentieths(2),
+		inFlight: inFlight,
 		tail:     twentieths(2),
 		cache:    twentieths(2),
 		log:      twentieths(4),
 		uids:     twentieths(3),
 		strings:  twentieths(2),
 		clients:  twentieths(1),
-		garbage:  twentieths(4),
+		garbage:  twentieths(6) - inFlight,
 		fixed:    fixedBytes,
 	}
 }

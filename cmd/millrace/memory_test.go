@@ -44,7 +44,7 @@ func TestMemoryBoundsSubscribers(t *testing.T) {
 // TestMemoryShares: a part has its share of what is not fixed, and gives of it what references,
 // links and verification need.
 func TestMemoryShares(t *testing.T) {
-	const unit = 1 << 20 // a twentieth
+	const unit = 2 << 20 // a twentieth
 	const total = fixedBytes + 20*unit
 	c := &config{memory: total}
 	want := memoryShares{inFlight: 2 * unit, tail: 2 * unit, cache: 2 * unit, log: 4 * unit, uids: 3 * unit, strings: 2 * unit, clients: unit,

@@ -62,9 +62,6 @@ func (d *daemon) openReferences(ctx context.Context, shares memoryShares, backup
 		return nil
 	}
 	logger, links := d.logger.With("part", "references"), references.LinksOff
-	if d.cfg.memory < referencesMemory {
-		logger.Warn("--memory is small for references: collecting garbage may take most of a core", "memory", d.cfg.memory, "advised", byteSize(referencesMemory))
-	}
 	if d.cfg.links {
 		links = references.LinksOn
 	}

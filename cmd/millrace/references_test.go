@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -150,18 +149,5 @@ func TestReferenceUIDs(t *testing.T) {
 	}
 	if stats := store.Stats(); stats.Injected == 0 {
 		t.Errorf("the store had no faults: %+v", stats)
-	}
-}
-
-// TestMemoryForReferences: a budget that is too small for references is told, and no other.
-func TestMemoryForReferences(t *testing.T) {
-	for _, tt := range []struct {
-		memory, references string
-		want               bool
-	}{{"95MiB", "on", true}, {"96MiB", "on", false}, {"64MiB", "off", false}} {
-		_, logged := giveUIDs(t, filepath.Join(t.TempDir(), "data"), "a", "--memory", tt.memory, "--references", tt.references)
-		if got := strings.Contains(logged, "--memory is small for references") && strings.Contains(logged, "advised=96MiB"); got != tt.want {
-			t.Errorf("--memory %s --references=%s: told %v, want %v:\n%s", tt.memory, tt.references, got, tt.want, logged)
-		}
 	}
 }

@@ -18,7 +18,7 @@ const (
 	defaultOverlayBytes = 16 << 20
 	defaultAccountBytes = 16 << 20
 	defaultOpenFiles    = 1000
-	minPebbleBytes      = 4 << 20
+	minPebbleBytes      = 3 << 20
 )
 
 // Config is what Open needs. Dir must be set. Zero fields take their defaults.
