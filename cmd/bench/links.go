@@ -18,7 +18,7 @@ import (
 // linksTwentieth is the unit in which millrace serve --memory 256MiB shares its memory out: a
 // twentieth of what the program itself leaves. With --references=on --links the reference store has
 // four for Pebble, and one for the overlay and the cache of accounts.
-const linksTwentieth = (256<<20 - 33<<20) / 20
+const linksTwentieth = (256<<20 - 39<<20) / 20
 
 // linksBench is one run: its flags, and what they lead to.
 type linksBench struct {
