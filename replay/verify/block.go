@@ -9,12 +9,13 @@ import (
 	"millrace/replay/internal/format"
 )
 
-// blockCheck is one block on its way through the check. The scan fills key and parts, a worker idx
-// and problems, the collector compares it with its neighbours. Its memory is used again.
+// blockCheck is one block on its way through the check. The scan fills key and parts, a worker what
+// follows. Then it is compared with its neighbours. Its memory is used again.
 type blockCheck struct {
 	key   int64
 	parts [numParts]sealedPart // in the order of partRanges
-	done  chan struct{}        // one token when a worker is through with it
+
+	checked chan struct{} // one token when a worker is through with it
 
 	idx      *format.Index      // nil: it cannot be read
 	refs     *format.References // nil: there are none, or they cannot be read

@@ -13,7 +13,7 @@ import (
 // maxVerifiedDIDs bounds the DIDs whose UIDs are compared over the whole log, some 40 bytes each.
 const maxVerifiedDIDs = 1 << 20
 
-// chain is what the collector knows of the blocks before the one it looks at.
+// chain is what is known of the blocks before the one that is looked at.
 type chain struct {
 	spans         spanCheck
 	pointers      *rangeScan

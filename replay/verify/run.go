@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -40,7 +41,7 @@ type verifier struct {
 	sources  []string // the sources of references, by number - 1; "": it cannot be read
 	decoders decoders
 
-	chain     chain                   // the collector's
+	chain     chain
 	iterators []*pebbleguard.Iterator // of all scans, until the end
 }
 
@@ -215,41 +216,61 @@ func (v *verifier) knowsStream(g format.Gap) bool {
 	return slices.ContainsFunc(v.streams, func(s format.Stream) bool { return s.Tag == g.To.Stream })
 }
 
-// blocks checks all blocks: one goroutine reads, some check, one compares each with its neighbours.
+// blocks checks all blocks: one goroutine reads them, some check each by itself, and this one
+// compares each with its neighbours. A blockCheck goes from free through all of them and back. No
+// send waits: each channel holds as many as there are.
 func (v *verifier) blocks(ctx context.Context) error {
-	n := v.cfg.Workers * blocksPerWorker
-	free, work, ordered := make(chan *blockCheck, n), make(chan *blockCheck, n), make(chan *blockCheck, n)
-	for range n {
-		free <- &blockCheck{done: make(chan struct{}, 1)}
-	}
 	if err := v.chain.open(v); err != nil {
 		return err
 	}
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return v.read(ctx, free, work, ordered) })
+	scan, err := v.scanBlocks()
+	if err != nil {
+		return err
+	}
+	n := v.cfg.Workers * blocksPerWorker
+	free, work, inOrder := make(chan *blockCheck, n), make(chan *blockCheck, n), make(chan *blockCheck, n)
+	for range n {
+		free <- &blockCheck{checked: make(chan struct{}, 1)}
+	}
+	var g errgroup.Group
+	g.Go(func() error {
+		defer close(work)
+		defer close(inOrder)
+		for b := range free {
+			if err := cmp.Or(v.fs.err(), context.Cause(ctx)); err != nil {
+				return err
+			}
+			if !scan.next(b) {
+				break
+			}
+			work <- b
+			inOrder <- b
+		}
+		return nil
+	})
 	for range v.cfg.Workers {
 		g.Go(func() error {
 			for b := range work {
 				b.check(v.decoders)
-				b.done <- struct{}{}
+				b.checked <- struct{}{}
 			}
 			return nil
 		})
 	}
-	g.Go(func() error {
-		reported := time.Now()
-		for b := range ordered {
-			<-b.done
-			v.collect(b)
-			free <- b
-			if v.cfg.Progress != nil && time.Since(reported) >= progressInterval {
-				reported = time.Now()
-				v.cfg.Progress(v.progress())
-			}
+	reported := time.Now()
+	for b := range inOrder {
+		<-b.checked
+		v.compare(b)
+		free <- b
+		if v.cfg.Progress != nil && time.Since(reported) >= progressInterval {
+			reported = time.Now()
+			v.cfg.Progress(v.progress())
 		}
-		return v.chain.leftovers(v)
-	})
-	return g.Wait()
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return v.chain.leftovers(v)
 }
 
 func (v *verifier) progress() Progress {
@@ -262,8 +283,8 @@ func (v *verifier) progress() Progress {
 	return p
 }
 
-// collect counts a block, and compares it with what came before.
-func (v *verifier) collect(b *blockCheck) {
+// compare counts a block, and compares it with what came before.
+func (v *verifier) compare(b *blockCheck) {
 	for _, p := range b.problems {
 		v.note(p)
 	}

@@ -2,7 +2,6 @@ package verify
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -133,47 +132,32 @@ func (v *verifier) each(r format.Range, what string, fn func(it *pebbleguard.Ite
 	return nil
 }
 
-// read hands the blocks, in the order of their keys, to the workers and, in the same order, to
-// ordered.
-func (v *verifier) read(ctx context.Context, free, work, ordered chan *blockCheck) error {
-	defer close(work)
-	defer close(ordered)
-	var scans [numParts]*rangeScan
+// blockScan walks over the blocks: the values of all their parts.
+type blockScan [numParts]*rangeScan
+
+func (v *verifier) scanBlocks() (scans blockScan, err error) {
 	for i, r := range partRanges() {
-		s, err := v.scan(r)
-		if err != nil {
-			return err
+		if scans[i], err = v.scan(r); err != nil {
+			return scans, err
 		}
-		scans[i] = s
 	}
-	for {
-		if err := v.fs.err(); err != nil {
-			return err
+	return scans, nil
+}
+
+// next reads the next block into b; false: there is none.
+func (scans *blockScan) next(b *blockCheck) bool {
+	b.key = 0
+	for _, s := range scans {
+		if s.ok && (b.key == 0 || s.key < b.key) {
+			b.key = s.key
 		}
-		var key int64
-		for _, s := range scans {
-			if s.ok && (key == 0 || s.key < key) {
-				key = s.key
-			}
-		}
-		if key == 0 {
-			return nil
-		}
-		var b *blockCheck
-		select {
-		case b = <-free:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-		b.key = key
-		for i, s := range scans {
-			p := &b.parts[i]
-			for p.present = 0; s.ok && s.key == key; s.next() {
-				p.present |= 1 << s.substream
-				p.sealed[s.substream] = append(p.sealed[s.substream][:0], s.value...)
-			}
-		}
-		work <- b // never waits: it holds as many as there are
-		ordered <- b
 	}
+	for i, s := range scans {
+		p := &b.parts[i]
+		for p.present = 0; s.ok && s.key == b.key; s.next() {
+			p.present |= 1 << s.substream
+			p.sealed[s.substream] = append(p.sealed[s.substream][:0], s.value...)
+		}
+	}
+	return b.key != 0
 }

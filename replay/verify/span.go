@@ -21,7 +21,7 @@ type spannedBlock struct {
 	plain, zstd [][]byte
 }
 
-// spanCheck compares spans with the blocks that they are of. The collector uses it.
+// spanCheck compares spans with the blocks that they are of.
 type spanCheck struct {
 	v      *verifier
 	spans  *rangeScan
