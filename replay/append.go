@@ -61,6 +61,7 @@ func (p *appendCall) check(bs []*Block) error {
 // stored.
 func (p *appendCall) stage(bs []*Block) error {
 	l, n := p.log, p.next
+	epoch := n.Epoch
 	n.tail = append(make([]*Block, 0, len(n.tail)+len(bs)), n.tail...)
 	if err := p.joinSettled(); err != nil {
 		return err
@@ -68,39 +69,12 @@ func (p *appendCall) stage(bs []*Block) error {
 	if err := p.putSources(); err != nil {
 		return err
 	}
-	newEpoch, groups := false, newGroupPolicy(l.cfg.TailBytes)
 	for _, b := range bs {
-		newEpoch = newEpoch || b.epoch != n.Epoch
-		if n.group > 0 && (b.gap != nil || b.idx != nil && !n.joins(b, groups)) {
-			if err := p.closeGroup(); err != nil {
-				return err
-			}
-		}
-		before := n.Total
-		n.advance(b)
-		if err := p.putGap(b); err != nil {
+		if err := p.stageBlock(b); err != nil {
 			return err
 		}
-		if b.idx == nil {
-			continue
-		}
-		l.metrics.blocks.Inc()
-		l.metrics.bytes.Add(float64(b.storedBytes))
-		n.tail = append(n.tail, b)
-		n.tailBytes += b.memory()
-		if l.cfg.hooks.keepSmall || !groups.small(b.Events(), b.memory()) {
-			if err := errors.Join(p.put(b, n.Total), p.joinSpan(b)); err != nil {
-				return err
-			}
-			continue
-		}
-		if n.group == 0 {
-			n.groupBase = before
-		}
-		n.group++
-		p.unwritten++
 	}
-	if p.flush = p.flushIsDue(); p.flush && n.group > 0 {
+	if p.flush = p.flushIsDue(); p.flush {
 		if err := p.closeGroup(); err != nil {
 			return err
 		}
@@ -109,7 +83,7 @@ func (p *appendCall) stage(bs []*Block) error {
 		return err
 	}
 	n.shrinkTail(l.cfg.TailBytes)
-	if newEpoch {
+	if n.Epoch != epoch {
 		if err := logstore.PutStreams(p.batch, n.streams); err != nil {
 			return err
 		}
@@ -119,6 +93,36 @@ func (p *appendCall) stage(bs []*Block) error {
 		durable.Floor, durable.Oldest, durable.Trimmed = durable.Newest, format.Point{}, durable.Total
 	}
 	return logstore.PutMeta(p.batch, format.MetaState, format.AppendState(nil, &durable))
+}
+
+// stageBlock applies one block. A gap, and a block that cannot join the open group, end it. A small
+// block then joins the group or begins one; a large one is written as it is.
+func (p *appendCall) stageBlock(b *Block) error {
+	l, n := p.log, p.next
+	groups := newGroupPolicy(l.cfg.TailBytes)
+	if b.gap != nil || b.idx != nil && !n.joins(b, groups) {
+		if err := p.closeGroup(); err != nil {
+			return err
+		}
+	}
+	before := n.Total
+	n.advance(b)
+	if err := p.putGap(b); err != nil || b.idx == nil {
+		return err
+	}
+	l.metrics.blocks.Inc()
+	l.metrics.bytes.Add(float64(b.storedBytes))
+	n.tail = append(n.tail, b)
+	n.tailBytes += b.memory()
+	if l.cfg.hooks.keepSmall || !groups.small(b.Events(), b.memory()) {
+		return errors.Join(p.put(b, n.Total), p.joinSpan(b))
+	}
+	if n.group == 0 {
+		n.groupBase = before
+	}
+	n.group++
+	p.unwritten++
+	return nil
 }
 
 // putBytes is about what put adds to a batch beside a block's parts, and more than the state takes.

@@ -31,10 +31,10 @@ func (p groupPolicy) fits(events int, bytes int64) bool {
 	return events <= maxGroupEvents && bytes <= p.maxBytes
 }
 
-// joins says whether b can join the group of s, which is not empty. One block is of one epoch, and
-// no gap lies within it. (One dictionary made all blocks of the tail: the log has one encoder.)
+// joins says whether b, which no gap precedes, can join the group of s. One block is of one epoch.
+// (One dictionary made all blocks of the tail: the log has one encoder.)
 func (s *snapshot) joins(b *Block, p groupPolicy) bool {
-	if b.gap != nil || !p.small(b.Events(), b.memory()) {
+	if s.group == 0 || !p.small(b.Events(), b.memory()) {
 		return false
 	}
 	events, bytes := b.Events(), b.memory()
@@ -57,14 +57,17 @@ func (l *Log) merge(bs []*Block) *Block {
 	return out
 }
 
-// closeGroup ends the group of next, whose newest unwritten blocks are not in the store yet. A
-// single block stays as it is; several become one.
+// closeGroup ends the group of next, if there is one. Its newest unwritten blocks are not in the
+// store yet. A single block stays as it is; several become one.
 func (p *appendCall) closeGroup() error {
 	n := p.next
 	group := n.tail[len(n.tail)-n.group:]
 	written := len(group) - p.unwritten
 	n.group, p.unwritten = 0, 0
-	if len(group) > 1 {
+	switch {
+	case len(group) == 0:
+		return nil
+	case len(group) > 1:
 		return p.mergeGroup(group, written)
 	}
 	if err := p.joinSpan(group[0]); err != nil || written == 1 {
