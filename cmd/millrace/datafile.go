@@ -44,6 +44,9 @@ func writeSynced(name string, raw []byte, mode os.FileMode) error {
 
 // replaceFile lets fill write a file, which gets its name when it is whole and on disk.
 func replaceFile(name string, fill func(w io.Writer) error) (err error) {
+	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("write %s: it is there, and no regular file", name)
+	}
 	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
 	if err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
