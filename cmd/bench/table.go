@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -9,7 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/prometheus/procfs"
+	"github.com/klauspost/cpuid/v2"
 )
 
 // table prints rows in Markdown, in columns, once it has all of them.
@@ -53,13 +54,7 @@ func (p *progress) report(format string, args ...any) {
 
 // printMachine says what was measured on, and when.
 func printMachine(out io.Writer) {
-	model := runtime.GOARCH
-	if proc, err := procfs.NewDefaultFS(); err == nil { // Linux has it
-		if cpus, err := proc.CPUInfo(); err == nil && len(cpus) > 0 {
-			model = cpus[0].ModelName
-		}
-	}
-	fmt.Fprintf(out, "%s, %d CPUs, %s, %s\n\n", model, runtime.NumCPU(), runtime.Version(), time.Now().UTC().Format(time.DateOnly))
+	fmt.Fprintf(out, "%s, %d CPUs, %s, %s\n\n", cmp.Or(cpuid.CPU.BrandName, runtime.GOARCH), runtime.NumCPU(), runtime.Version(), time.Now().UTC().Format(time.DateOnly))
 }
 
 // grouped writes a number with commas.

@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-	"golang.org/x/sys/unix"
 )
 
 // diskCheckEvery is how often free space is looked at. At the design's peak of 100,000 events/s the
@@ -59,11 +59,8 @@ func newDiskGauge(reg prometheus.Registerer) prometheus.Gauge {
 
 // freeBytes is what an unprivileged process may still write.
 func freeBytes(dir string) (int64, error) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
-		return 0, err
-	}
-	return int64(st.Bavail) * st.Bsize, nil
+	usage, err := vfs.Default.GetDiskUsage(dir)
+	return int64(usage.AvailBytes), err
 }
 
 // Run looks until ctx ends.

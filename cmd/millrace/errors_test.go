@@ -432,7 +432,7 @@ func TestFullDisk(t *testing.T) {
 		if out, err := exec.CommandContext(t.Context(), "mount", "-t", "tmpfs", "-o", "size="+size, "tmpfs", dir).CombinedOutput(); err != nil {
 			t.Skipf("SKIPPED: mounting is not allowed here: %s", out)
 		}
-		t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+		t.Cleanup(func() { _ = exec.Command("umount", "-l", dir).Run() })
 		return dir
 	}
 	full := mount("64k")
