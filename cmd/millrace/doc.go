@@ -14,5 +14,5 @@
 // # Stopping
 //
 // SIGINT or SIGTERM stops reading the relay; what was read drains into the log; subscribers are
-// informed; the stores are closed. The second signal ends the process at once.
+// informed; the stores are closed. A second signal, a second later, ends the process at once.
 package main

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 )
 
 // Exit codes.
@@ -24,10 +25,14 @@ type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
+// sameSignal is how long after a signal others are taken for the same one: what sends it to a process
+// may send it to its process group as well, as timeout(1) does.
+const sameSignal = time.Second
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), stopSignals()...)
-	// Once the first signal is taken the default behaviour returns: a second one ends the process.
-	context.AfterFunc(ctx, stop)
+	// Then the default behaviour returns: a second signal ends the process.
+	context.AfterFunc(ctx, func() { time.AfterFunc(sameSignal, stop) })
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
