@@ -9,7 +9,7 @@ PACKAGES ?= ./...
 .PHONY: help man build build-fdb fdb-test run demo test test-long race soak mutants lint fuzz bench bench-go dictionary release clean distclean
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "make %-12s %s\n", $$1, $$2 }'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## bin/millrace, bin/relaysim and bin/bench
 	$(GO) build -buildvcs=auto -o bin/ ./cmd/...
