@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"millrace/replay/graph"
-	"millrace/replay/references"
 )
 
 // follows says how many accounts and follows are generated.
@@ -58,14 +57,13 @@ func runGraph(ctx context.Context, args []string, out io.Writer) error {
 	accounts := flags.Int("accounts", 5_500_000, "accounts")
 	mean := flags.Float64("mean", 30.8, "follows of an account")
 	dir := flags.String("dir", os.TempDir(), "where the snapshot is written")
-	child := flags.String("child", "", "measure one cell in this process: build, serve, http, rows, maps or redis")
+	child := flags.String("child", "", "measure one cell in this process: build, serve, http or rows")
 	duration := flags.Duration("duration", 5*time.Second, "of each measurement")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	name := filepath.Join(*dir, "bench.graph")
 	whole := follows{*accounts, *mean, graphUID}
-	small := follows{max(*accounts/10, 1000), *mean, graphUID} // of the baselines
 	switch *child {
 	case "build":
 		return graphBuild(ctx, whole, name, out)
@@ -77,10 +75,6 @@ func runGraph(ctx context.Context, args []string, out io.Writer) error {
 		return graphServer(ctx, whole, name, out)
 	case "rows":
 		return graphRows(ctx, follows{max(*accounts/50, 1000), *mean, accountUID}, *dir, out)
-	case "maps":
-		return graphMaps(small, *duration, out)
-	case "redis":
-		return graphRedis(ctx, small, *duration, out)
 	case "":
 	default:
 		return fmt.Errorf("there is no cell %q", *child)
@@ -91,7 +85,7 @@ func runGraph(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	defer os.Remove(name)
-	for _, cell := range []string{"build", "serve", "http", "rows", "maps", "redis"} {
+	for _, cell := range []string{"build", "serve", "http", "rows"} {
 		fmt.Fprintf(out, "%s\n", cell)
 		cmd := exec.CommandContext(ctx, self, append([]string{"graph", "-child", cell}, args...)...)
 		cmd.SysProcAttr, cmd.Stdout, cmd.Stderr = childAttributes(), out, os.Stderr
@@ -139,35 +133,11 @@ func graphBuild(ctx context.Context, f follows, name string, out io.Writer) erro
 		return err
 	}
 	began = time.Now()
-	if err := graphSave(ctx, g, name, out); err != nil {
+	if err := g.Save(ctx, name); err != nil {
 		return err
 	}
-	info, err := os.Stat(name)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(out, "  snapshot %s bytes, saved in %.1f s\n", grouped(info.Size()), time.Since(began).Seconds())
+	fmt.Fprintf(out, "  snapshot saved in %.1f s\n", time.Since(began).Seconds())
 	return nil
-}
-
-// graphSave saves beside a writer, and says how long that waits.
-func graphSave(ctx context.Context, g *graph.Graph, name string, out io.Writer) error {
-	saved := make(chan error, 1)
-	time.AfterFunc(0, func() { saved <- g.Save(ctx, name) })
-	var longest time.Duration
-	for seq := int64(1); ; seq++ {
-		began := time.Now()
-		if err := g.Apply(references.Position{Seq: seq}, nil); err != nil {
-			return err
-		}
-		longest = max(longest, time.Since(began))
-		select {
-		case err := <-saved:
-			fmt.Fprintf(out, "  the writer waited %s at most while it was saved\n", ms(longest))
-			return err
-		case <-time.After(time.Millisecond):
-		}
-	}
 }
 
 func printResident(out io.Writer, when string) error {
@@ -195,88 +165,58 @@ func graphServe(ctx context.Context, f follows, name string, d time.Duration, ou
 	if err != nil {
 		return err
 	}
-	largest, err := graphFind(ctx, g, f, graph.In, 1, 100_000, 8)
-	if err != nil {
-		return err
-	}
-	var eight []*graph.Expr
-	for _, uid := range largest {
-		eight = append(eight, graph.Of(0, graph.In, uid))
-	}
 	r := rand.New(rand.NewPCG(3, 4))
-	against := func(top int) func() *graph.Expr {
-		return func() *graph.Expr {
-			viewer, subject := viewers[r.IntN(len(viewers))], graphUID(uint64(r.IntN(top)))
-			return graph.Join(graph.And, graph.Of(0, graph.Out, viewer), graph.Of(0, graph.In, subject))
-		}
-	}
-	t := newTable(out, "evaluations", "per second and core", "CPU us each", "p50", "p99", "members")
-	for _, c := range []struct {
-		what string
-		expr func() *graph.Expr
-	}{
-		{"900 to 1,100 follows and one of the 500 largest", against(500)},
-		{"900 to 1,100 follows and one of the ten largest", against(10)},
-		{"two of the ten largest", func() *graph.Expr {
-			return graph.Join(graph.And, graph.Of(0, graph.In, graphUID(uint64(r.IntN(5)))), graph.Of(0, graph.In, graphUID(uint64(5+r.IntN(5)))))
-		}},
-		{"eight sets of up to 100,000, and", func() *graph.Expr { return graph.Join(graph.And, eight[0], eight[1:]...) }},
-		{"eight sets of up to 100,000, or", func() *graph.Expr { return graph.Join(graph.Or, eight[0], eight[1:]...) }},
-	} {
-		if err := graphMeasure(ctx, t, g, c.what, c.expr, d); err != nil {
-			return err
-		}
-	}
-	return t.end()
-}
-
-func graphMeasure(ctx context.Context, t *table, g *graph.Graph, what string, expr func() *graph.Expr, d time.Duration) error {
 	var times lags
+	n, members := 0, 0
 	before, err := usageOf(os.Getpid())
 	if err != nil {
 		return err
 	}
-	n, members := 0, 0
-	began := time.Now()
-	for time.Since(began) < d {
+	for began = time.Now(); time.Since(began) < d; n++ {
 		start := time.Now()
-		r, err := g.Eval(ctx, expr(), graph.Limits{})
+		found, err := g.Eval(ctx, graphProof(drawProof(r, viewers)), graph.Limits{})
 		if err != nil {
 			return err
 		}
 		times.add(time.Since(start))
-		n, members = n+1, members+r.Count
+		members += found.Count
 	}
 	after, err := usageOf(os.Getpid())
 	if err != nil {
 		return err
 	}
-	cpu := (after.cpu - before.cpu).Seconds()
-	t.row(what, grouped(float64(n)/cpu), fmt.Sprintf("%.1f", cpu/float64(n)*1e6), times.p50(), times.p99(), members/n)
+	fmt.Fprintf(out, "  %s social proofs a second and core, of accounts with %d to %d follows and one of the 500 largest; p50 %s ms, p99 %s ms; %d members\n",
+		grouped(float64(n)/(after.cpu-before.cpu).Seconds()), leastFollows, mostFollows, times.p50(), times.p99(), members/n)
 	return nil
 }
 
-// graphViewers finds accounts with about a thousand follows.
-func graphViewers(ctx context.Context, g *graph.Graph, f follows) ([]uint64, error) {
-	found, err := graphFind(ctx, g, f, graph.Out, leastFollows, mostFollows, 2000)
-	if err == nil && len(found) == 0 {
-		err = errNoViewer
-	}
-	return found, err
-}
+// A viewer has leastFollows to mostFollows follows: about a thousand.
+const leastFollows, mostFollows = 900, 1100
 
-// graphFind finds the first accounts whose sets have from least to most members.
-func graphFind(ctx context.Context, g *graph.Graph, f follows, side graph.Direction, least, most, accounts int) ([]uint64, error) {
-	var found []uint64
-	for n := 0; n < f.accounts && len(found) < accounts; n++ {
+// graphViewers finds viewers.
+func graphViewers(ctx context.Context, g *graph.Graph, f follows) (viewers []uint64, err error) {
+	for n := 0; n < f.accounts && len(viewers) < 2000; n++ {
 		uid := graphUID(uint64(n))
-		r, err := g.Count(ctx, graph.Of(0, side, uid), graph.Limits{})
+		r, err := g.Count(ctx, graph.Of(0, graph.Out, uid), graph.Limits{})
 		if err != nil {
 			return nil, err
 		}
-		if r.Count >= least && r.Count <= most {
-			found = append(found, uid)
+		if r.Count >= leastFollows && r.Count <= mostFollows {
+			viewers = append(viewers, uid)
 		}
 	}
-	return found, nil
+	if len(viewers) == 0 {
+		return nil, errors.New("no account has about a thousand follows: more accounts are needed")
+	}
+	return viewers, nil
+}
+
+// drawProof draws a question for social proof: a viewer, and one of the 500 largest accounts.
+func drawProof(r *rand.Rand, viewers []uint64) (viewer, subject uint64) {
+	return viewers[r.IntN(len(viewers))], graphUID(r.Uint64N(500))
+}
+
+// graphProof is the accounts that a viewer follows and that follow a subject.
+func graphProof(viewer, subject uint64) *graph.Expr {
+	return graph.Join(graph.And, graph.Of(0, graph.Out, viewer), graph.Of(0, graph.In, subject))
 }

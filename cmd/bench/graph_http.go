@@ -48,11 +48,6 @@ type proofs struct {
 	rng     *rand.Rand
 }
 
-// draw draws a viewer, and one of the 500 largest accounts.
-func (p *proofs) draw() (viewer, subject uint64) {
-	return p.viewers[p.rng.IntN(len(p.viewers))], graphUID(p.rng.Uint64N(500))
-}
-
 // one asks, and returns how many members there are.
 func (p *proofs) one(client *httpClient, viewer, subject uint64) (members int, err error) {
 	body, err := client.get("/graph/follows-following?" + url.Values{"viewer": {graphName(viewer)}, "subject": {graphName(subject)}}.Encode())
@@ -108,8 +103,8 @@ func (p *proofs) check(ctx context.Context, g *graph.Graph, host string) error {
 	}
 	defer client.Close()
 	for range proofChecked {
-		viewer, subject := p.draw()
-		want, err := g.Count(ctx, graph.Join(graph.And, graph.Of(0, graph.Out, viewer), graph.Of(0, graph.In, subject)), graph.Limits{})
+		viewer, subject := drawProof(p.rng, p.viewers)
+		want, err := g.Count(ctx, graphProof(viewer, subject), graph.Limits{})
 		if err != nil {
 			return err
 		}
@@ -134,7 +129,7 @@ func (p *proofs) change(ctx context.Context, g *graph.Graph) error {
 		}
 		var changes []graph.Change
 		for range proofChanges / batches / 2 {
-			actor, _ := p.draw()
+			actor, _ := drawProof(p.rng, p.viewers)
 			changes = append(changes, graph.Change{Edge: graph.Edge{Actor: actor, Subject: graphUID(p.rng.Uint64N(1 << 22)), Record: 1<<62 + uint64(seq)}})
 		}
 		open = append(open, changes...)
@@ -242,7 +237,7 @@ func (c *proofClient) connection(ctx context.Context, number uint64, begun time.
 				due = time.Now()
 			}
 		}
-		viewer, subject := p.draw()
+		viewer, subject := drawProof(p.rng, p.viewers)
 		found, err := p.one(client, viewer, subject)
 		if err != nil {
 			return err
