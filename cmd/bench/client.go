@@ -20,7 +20,6 @@ type client struct {
 	stop     func() bool // hearing of the context
 	buf      []byte
 	from, to int    // what is unread in buf
-	most     int    // bytes a read; 0: as many as there is room for
 	full     bool   // the last read filled buf
 	run      []byte // data frames that next has yet to return
 
@@ -129,11 +128,7 @@ func (c *client) fill(frame int) error {
 	if want := max(frame, c.to+1, min(4*len(c.buf), clientBuffer)); len(c.buf) < frame || c.full && len(c.buf) < want {
 		c.buf = append(make([]byte, 0, want), c.buf[:c.to]...)[:want]
 	}
-	end := len(c.buf)
-	if c.most > 0 {
-		end = min(end, c.to+c.most)
-	}
-	n, err := c.conn.Read(c.buf[c.to:end])
+	n, err := c.conn.Read(c.buf[c.to:])
 	c.to += n
 	c.full = c.to == len(c.buf)
 	c.came = time.Now()

@@ -4,12 +4,12 @@
 //	             full speed, at given rates; beside them the same traffic the Jetstream way
 //	replay       replays of a kept log of ten million events: whole, filtered, beside a live
 //	             stream; what the log takes of disk; beside the usual way and a bare socket
-//	subscribers  many subscribers: mixed filters, quiet ones, slow ones; CPU, lag and memory
+//	subscribers  many subscribers: mixed filters, quiet ones; CPU, lag and memory
 //	intern       schemes of giving out UIDs compared, load on a store (FoundationDB with -tags
 //	             fdb), instances that share one
 //	links        links of 20 million synthetic references: made, served over HTTP, built anew;
 //	             what they take on disk
-//	graph        social graphs in memory: bytes, start, evaluations; Go maps and Redis beside them
+//	graph        social graphs in memory: bytes, start, evaluations
 //	all          a choice of the first four
 //	jetstream    the baseline of ingest and replay, which they start as a process of its own
 //

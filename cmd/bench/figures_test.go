@@ -134,16 +134,16 @@ func TestCompare(t *testing.T) {
 		k := &subscriber{class: c, ended: errClosed}
 		k.hash = *xxhash.New()
 		_, _ = k.hash.WriteString(frames)
-		k.seen = tally{int64(len(frames)), 4}
+		k.seen = int64(len(frames))
 		k.notes = []note{{0, 3, 110}, {3, 7, 120}}
 		all.all = append(all.all, k)
-		k.tallies = [2]tally{{2, 1}, {7, 3}}
+		k.seenAt = [2]int64{2, 7}
 	}
 	const whole = "\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09"
 	add(&exact, whole)
 	add(&live, "x")
 	r := all.compare(exact, log)
-	if r.events != 5 || r.reads != 2 || r.wrong != 0 {
+	if r.events != 5 || r.wrong != 0 {
 		t.Errorf("%+v", r)
 	}
 	want := new(lags)
@@ -155,7 +155,7 @@ func TestCompare(t *testing.T) {
 			t.Errorf("step %d of lags has %d, want %d", i, r.lag.counts[i].Load(), want.counts[i].Load())
 		}
 	}
-	if r := all.compare(live, log); r.events != 5 || r.wrong != 0 {
+	if r := all.compare(live, nil); r.events != 5 || r.wrong != 0 {
 		t.Errorf("a class that is not compared: %+v", r)
 	}
 	add(&exact, whole[:9])
@@ -163,12 +163,9 @@ func TestCompare(t *testing.T) {
 	if r := all.compare(exact, log); r.wrong != 2 || r.events != 15 || !strings.Contains(r.example, "10 events of 10") {
 		t.Errorf("%+v", r)
 	}
-	if r := all.compare(exact, nil); r.wrong != 0 {
-		t.Errorf("without a log: %+v", r)
-	}
 }
 
-// TestHeldEvent: each frame of the log must be the truth's event, on either wire.
+// TestHeldEvent: each frame of the log must be the truth's event.
 func TestHeldEvent(t *testing.T) {
 	const truth = `{"did":"did:plc:a","time_us":0,"kind":"commit","commit":{"collection":"a.b.c"}}`
 	plain := strings.Replace(truth, `:0,`, `:1795211644641595,`, 1)
@@ -181,17 +178,6 @@ func TestHeldEvent(t *testing.T) {
 	}
 	if err := e.setPlain(nil, []byte(strings.Replace(plain, "a.b.c", "a.b.d", 1)), []byte(truth)); !errors.Is(err, errNotExact) {
 		t.Errorf("another event: %v", err)
-	}
-	v2 := `{"payload":{"did":"did:plc:a","collection":"a.b.c","time":"2026-11-20T21:54:04.641595Z"}}`
-	v2 = strings.Replace(v2, "2026-11-20T21:54:04.641595Z", time.UnixMicro(e.timeUS).UTC().Format(time.RFC3339Nano), 1)
-	if err := e.setV2([]byte("other"), []byte(v2)); err != nil || string(e.v2) != "other" {
-		t.Errorf("%q, %v", e.v2, err)
-	}
-	for _, part := range []string{"did:plc:a", "a.b.c", "641595"} {
-		wrong := strings.Replace(v2, part, part[:len(part)-1]+"7", 1)
-		if err := e.setV2(nil, []byte(wrong)); !errors.Is(err, errNotExact) {
-			t.Errorf("%s: %v", wrong, err)
-		}
 	}
 }
 
@@ -296,17 +282,17 @@ func TestStampIn(t *testing.T) {
 // TestQuietResult prints what each quiet subscriber takes, less what a server without any grew by.
 func TestQuietResult(t *testing.T) {
 	r := result{scenario: scenario{name: quietScenario, about: "quiet", mix: []class{{n: 10}}}, seconds: 4, frames: 800,
-		before: 1 << 20, grown: 1 << 19, rss: 1<<20 + 1<<19 + 70_000, most: 3 << 20,
+		before: 1 << 20, grown: 1 << 19, rss: 1<<20 + 1<<19 + 70_000,
 		classes: []classResult{
-			{class: class{name: "right", n: 10}, tally: tally{400, 100}, lag: new(lags)},
+			{class: class{name: "right", n: 10}, events: 400, lag: new(lags)},
 			{class: class{name: "wrong", n: 10}, wrong: 3, example: "five", lag: new(lags)},
 			{class: class{name: "live", live: true}, lag: new(lags)}}}
 	var out bytes.Buffer
 	if err := r.print(&out); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"200 frames/s for 4 s", "each takes 7000 bytes", "at most 3.0",
-		"NO: 3 of 10: five", "not compared", "| right       | 10     | 100      | 4.0         |"} {
+	for _, want := range []string{"200 frames/s for 4 s", "each takes 7000 bytes",
+		"NO: 3 of 10: five", "not compared", "| right       | 10     | 100      |"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, &out)
 		}

@@ -29,8 +29,8 @@ func commands() []command {
 		{"intern", "interning: schemes compared, load on a store, several instances on one", runIntern},
 		{"links", "links made, served over HTTP and built from the record table, and what they take on disk", runLinks},
 		{"replay", "replays of a log of ten million events, beside the usual way and the bare socket", runReplay},
-		{"graph", "edges between accounts in memory, beside Go maps and Redis", runGraph},
-		{"subscribers", "CPU, lag, memory and exactness with many live, quiet and slow subscribers", runSubscribers},
+		{"graph", "edges between accounts in memory: bytes, start, evaluations", runGraph},
+		{"subscribers", "CPU, lag, memory and exactness with many live and quiet subscribers", runSubscribers},
 		{"jetstream", "the baseline of ingest and replay, as a process of its own", runJetstream},
 	}
 }

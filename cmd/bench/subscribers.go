@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,7 +11,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
-	"strings"
 	"time"
 
 	"millrace/consume/relaysim"
@@ -22,7 +20,6 @@ import (
 type subscribersFlags struct {
 	programs
 	only      string
-	rate      float64
 	seconds   time.Duration
 	quiet     int
 	memory    string
@@ -35,7 +32,6 @@ type scenario struct {
 	name, about string
 	rate        float64 // frames a second
 	mix         []class
-	flags       []string // further ones of millrace serve
 }
 
 // Scenarios that are special.
@@ -49,23 +45,10 @@ type class struct {
 	name  string
 	n     int
 	query string
-	dids  int  // how many each asks for; its own draw of those that are in the stream
-	pace  pace // how it reads
-	live  bool // it has no cursor; else it reads from the oldest event on
-	v2    bool // of Jetstream v2's wire, on which the query's parameters have other names
+	dids  int // how many each asks for; its own draw of those that are in the stream
+	// It has no cursor, and what it gets is not compared. Else it reads from the oldest event on.
+	live bool
 }
-
-// exact says whether what its subscribers got is compared, event by event.
-func (c *class) exact() bool { return c.pace == asItComes && !c.live }
-
-// pace is how fast a subscriber reads.
-type pace int
-
-const (
-	asItComes pace = iota
-	tenASecond
-	never
-)
 
 const oneCollection = "wantedCollections=app.bsky.feed.post&wantedKinds=commit"
 
@@ -80,20 +63,9 @@ func scenarios(f *subscribersFlags) []scenario {
 		{name: "collection", about: "100 subscribers of one collection", rate: 2000, mix: []class{
 			{name: "one collection", n: 100, query: oneCollection},
 		}},
-		{name: "wires", about: "100 subscribers of one collection, half of them of Jetstream v2's wire", rate: 2000, mix: []class{
-			{name: "v1's wire", n: 50, query: oneCollection},
-			{name: "v2's wire", n: 50, query: oneCollection, v2: true},
-		}},
 		{name: quietScenario, about: "subscribers that nothing matches", rate: 200, mix: []class{
 			{name: "quiet", n: f.quiet, query: "wantedCollections=org.example.nothing&wantedKinds=commit"},
 		}},
-		{name: "slow", about: "100 slow subscribers beside 100 healthy ones", rate: 2000,
-			flags: []string{"--slow-timeout", "10s"},
-			mix: []class{
-				{name: "healthy, unfiltered", n: 100},
-				{name: "reads ten events a second", n: 50, pace: tenASecond},
-				{name: "reads nothing", n: 50, pace: never},
-			}},
 	}
 	if f.jetstream != "" {
 		all = append(all, scenario{name: originalScenario, about: "100 subscribers of one collection of Jetstream v1", rate: 2000,
@@ -105,8 +77,7 @@ func scenarios(f *subscribersFlags) []scenario {
 func runSubscribers(ctx context.Context, args []string, out io.Writer) (err error) {
 	f := subscribersFlags{}
 	fs := flag.NewFlagSet("bench subscribers", flag.ContinueOnError)
-	fs.StringVar(&f.only, "only", "", "`scenarios`, between commas: mixed, collection, wires, quiet, slow, jetstream; default: all")
-	fs.Float64Var(&f.rate, "rate", 0, "`frames` a second, in place of the scenario's own")
+	fs.StringVar(&f.only, "only", "", "`scenarios`, between commas: mixed, collection, quiet, jetstream; default: all")
 	fs.DurationVar(&f.seconds, "for", 20*time.Second, "how long is measured, once all are connected and live")
 	fs.IntVar(&f.quiet, "quiet", 10_000, "`number` of quiet subscribers; each takes a file descriptor on either side")
 	fs.StringVar(&f.memory, "memory", "2GiB", "the server's --memory, of which a twentieth is for clients, and half of that for filters: 100 times 10,000 DIDs take 26 MiB")
@@ -142,7 +113,6 @@ func runSubscribers(ctx context.Context, args []string, out io.Writer) (err erro
 		if !picked(f.only, s.name) {
 			continue
 		}
-		s.rate = cmp.Or(f.rate, s.rate)
 		r, err := f.measure(ctx, s, filepath.Join(dir, s.name))
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
@@ -164,10 +134,7 @@ type result struct {
 	before  int64      // bytes resident without subscribers
 	grown   int64      // of a server beside it that has no subscribers, since then; quiet only
 	rss     int64      // with all connected
-	most    int64
-	budget  float64 // bytes of clients' memory that the server counts, at its most
 	classes []classResult
-	ends    []string // connections ended by the server's count, by reason
 }
 
 func (r *result) print(out io.Writer) error {
@@ -180,23 +147,17 @@ func (r *result) print(out io.Writer) error {
 		each = fmt.Sprintf("; a server without subscribers grew by %s meanwhile; each takes %d bytes", mib(r.grown), took)
 	}
 	fmt.Fprintf(out, "- cores: server %.3f (%.3f without subscribers), relay %.3f, clients %.3f\n", r.cores[0], r.alone, r.cores[1], r.cores[2])
-	fmt.Fprintf(out, "- resident MiB: server %s (%s without subscribers), at most %s, %s of the clients' budget%s\n", mib(r.rss), mib(r.before), mib(r.most),
-		mib(int64(r.budget)), each)
-	if len(r.ends) > 0 {
-		fmt.Fprintf(out, "- ended: %s\n", strings.Join(r.ends, ", "))
-	}
-	fmt.Fprintln(out)
-	t := newTable(out, "subscribers", "number", "events/s", "events/read", "p50 ms", "p99 ms", "most ms", "exact")
+	fmt.Fprintf(out, "- resident MiB: server %s (%s without subscribers)%s\n\n", mib(r.rss), mib(r.before), each)
+	t := newTable(out, "subscribers", "number", "events/s", "p50 ms", "p99 ms", "exact")
 	for _, c := range r.classes {
 		exact := "all"
 		switch {
-		case !c.exact():
+		case c.live:
 			exact = "not compared"
 		case c.wrong > 0:
 			exact = fmt.Sprintf("NO: %d of %d: %s", c.wrong, c.n, c.example)
 		}
-		t.row(c.name, c.n, grouped(float64(c.events)/r.seconds), fmt.Sprintf("%.1f", float64(c.events)/float64(max(c.reads, 1))),
-			c.lag.p50(), c.lag.p99(), ms(c.lag.quantile(1)), exact)
+		t.row(c.name, c.n, grouped(float64(c.events)/r.seconds), c.lag.p50(), c.lag.p99(), exact)
 	}
 	return t.end()
 }
@@ -255,10 +216,6 @@ func (f *subscribersFlags) measure(ctx context.Context, s scenario, dir string) 
 	r.grown = ended.rss - begun.rss
 	var log *heldLog // nil: nothing is compared
 	if s.name != originalScenario {
-		if r.ends, err = endsOf(server); err != nil {
-			return nil, err
-		}
-		all.drop() // slow subscribers would delay the end
 		if log, err = awaitEnd(ctx, relay, frames, server, truth); err != nil {
 			return nil, err
 		}
@@ -285,7 +242,7 @@ func (f *subscribersFlags) start(ctx context.Context, s scenario, relay *relay, 
 	if s.name == originalScenario {
 		return startOriginal(ctx, f.jetstream, relay.url, data)
 	}
-	return startMillrace(ctx, f.millrace(), relay.url, data, append([]string{"--memory", f.memory}, s.flags...)...)
+	return startMillrace(ctx, f.millrace(), relay.url, data, "--memory", f.memory)
 }
 
 // connectTime is about how long it takes to connect all subscribers.
@@ -319,16 +276,8 @@ func (r *result) measure(ctx context.Context, d time.Duration, all *subscribers,
 	if err != nil {
 		return err
 	}
-	for end := time.Now().Add(d); time.Now().Before(end); {
-		if err := pause(ctx, min(time.Second, time.Until(end))); err != nil {
-			return err
-		}
-		now, err := parts.sample()
-		if err != nil {
-			return err
-		}
-		r.most = max(r.most, now.server.rss)
-		r.budget = max(r.budget, now.metrics["millrace_public_client_bytes"])
+	if err := pause(ctx, d); err != nil {
+		return err
 	}
 	after, err := parts.sample()
 	all.snapshot(1)
@@ -336,19 +285,7 @@ func (r *result) measure(ctx context.Context, d time.Duration, all *subscribers,
 	r.frames = float64(after.frames - before.frames)
 	r.cores = [3]float64{after.server.cores(before.server), after.relay.cores(before.relay), after.clients.cores(before.clients)}
 	r.rss = after.server.rss
-	r.most = max(r.most, r.rss)
 	return err
-}
-
-// endsOf returns how many connections the server has ended, by reason.
-func endsOf(server *server) (ends []string, err error) {
-	all, err := server.scrape()
-	for metric, v := range all {
-		if reason, ok := strings.CutPrefix(metric, `millrace_public_ends_total{reason="`); ok && v > 0 {
-			ends = append(ends, fmt.Sprintf("%s %.0f", strings.TrimSuffix(reason, `"}`), v))
-		}
-	}
-	return ends, err
 }
 
 // awaitEnd waits for the relay's last frame and returns what the server holds, once it was found to

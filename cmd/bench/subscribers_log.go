@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -25,10 +24,9 @@ type heldLog struct {
 }
 
 type heldEvent struct {
-	timeUS          int64
-	did, collection string // "" for other kinds than commit
-	// frames; v2 is that of Jetstream v2's wire
-	plain, compressed, v2 []byte
+	timeUS            int64
+	did, collection   string // "" for other kinds than commit
+	plain, compressed []byte // frames
 }
 
 // expectation is what one query gets of it.
@@ -54,12 +52,6 @@ func readLog(ctx context.Context, server *server, truth []relaysim.Line) (*heldL
 	l := &heldLog{events: make([]heldEvent, len(truth)), expectations: map[string]*expectation{}}
 	err = eachFrame(ctx, server.subscribe("cursor=0"), len(truth), func(i int, frame, payload []byte) error {
 		return l.events[i].setPlain(frame, payload, truth[i].Event)
-	})
-	if err != nil {
-		return nil, err
-	}
-	err = eachFrame(ctx, server.subscribeV2("cursor=0&kinds=commit&kinds=identity&kinds=account"), len(truth), func(i int, frame, payload []byte) error {
-		return l.events[i].setV2(frame, payload)
 	})
 	if err != nil {
 		return nil, err
@@ -117,24 +109,6 @@ func (e *heldEvent) setPlain(frame, payload, truth []byte) error {
 	return nil
 }
 
-// setV2 takes the frame of an event whose plain one is set.
-func (e *heldEvent) setV2(frame, payload []byte) error {
-	var v struct {
-		Payload struct {
-			DID, Collection string
-			Time            time.Time
-		}
-	}
-	if err := json.Unmarshal(payload, &v); err != nil {
-		return err
-	}
-	if p := v.Payload; p.DID != e.did || p.Collection != e.collection || p.Time.UnixMicro() != e.timeUS {
-		return fmt.Errorf("%w: on v2's wire it has %s", errNotExact, payload)
-	}
-	e.v2 = bytes.Clone(frame)
-	return nil
-}
-
 // matches is the filter of the classes, said once more.
 func (e *heldEvent) matches(k *subscriber) bool {
 	if strings.Contains(k.class.query, "wantedKinds=commit") && e.collection == "" {
@@ -154,7 +128,7 @@ func (e *heldEvent) matches(k *subscriber) bool {
 
 // expected returns what a subscriber gets.
 func (l *heldLog) expected(k *subscriber) *expectation {
-	key := fmt.Sprint(k.class.query, k.class.v2)
+	key := k.class.query
 	if k.dids != nil {
 		key = fmt.Sprintf("%p", k)
 	}
@@ -169,12 +143,9 @@ func (l *heldLog) expected(k *subscriber) *expectation {
 			continue
 		}
 		p.stamps = append(p.stamps, e.timeUS)
-		switch {
-		case k.class.v2:
-			_, _ = hash.Write(e.v2)
-		case strings.Contains(k.class.query, "compress=true"):
+		if strings.Contains(k.class.query, "compress=true") {
 			_, _ = hash.Write(e.compressed)
-		default:
+		} else {
 			_, _ = hash.Write(e.plain)
 		}
 	}

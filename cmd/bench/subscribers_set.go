@@ -24,12 +24,12 @@ type subscriber struct {
 	dids  map[string]struct{} // nil: all
 	c     *client
 
-	mu      sync.Mutex
-	seen    tally
-	tallies [2]tally      // at the begin and end of the measurement
-	hash    xxhash.Digest // of the frames
-	notes   []note
-	ended   error
+	mu     sync.Mutex
+	seen   int64         // events
+	seenAt [2]int64      // at the begin and end of the measurement
+	hash   xxhash.Digest // of the frames
+	notes  []note
+	ended  error
 }
 
 // note says when events were read.
@@ -39,22 +39,16 @@ type note struct {
 	at    int64 // Unix µs
 }
 
-// tally is what a subscriber had at a moment.
-type tally struct{ events, reads int64 }
-
 // subscribers is all subscribers of a scenario.
 type subscribers struct {
 	all    []*subscriber
-	at     [2]int64 // Unix µs of the tallies: what is stamped in between counts
+	at     [2]int64 // Unix µs of seenAt: what is stamped in between counts
 	cancel context.CancelFunc
 	group  errgroup.Group
 }
 
 // perSource is how many connections come from one address: a pair of addresses has 28,000 ports.
 const perSource = 5000
-
-// slowBuffer is what the kernel holds for a slow reader, so that the server notices soon.
-const slowBuffer = 32 << 10
 
 // subscribeAll connects all subscribers. Those of replaying classes have cursor=0, so that each
 // must get all of its part of the log.
@@ -77,10 +71,10 @@ func subscribeAll(ctx context.Context, s scenario, server *server, truth string)
 			local := &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(2+len(all.all)/perSource))}
 			all.all = append(all.all, k)
 			dials.Go(func() (err error) {
-				if k.c, err = dial(ctx, k.address(server), local); err != nil {
+				if k.c, err = dial(ctx, server.subscribe(k.query()), local); err != nil {
 					return fmt.Errorf("subscriber of %s: %w", class.name, err)
 				}
-				all.group.Go(func() error { k.read(ctx); return nil })
+				all.group.Go(func() error { k.read(); return nil })
 				return nil
 			})
 		}
@@ -93,18 +87,8 @@ func subscribeAll(ctx context.Context, s scenario, server *server, truth string)
 }
 
 // read reads until the connection ends.
-func (k *subscriber) read(ctx context.Context) {
+func (k *subscriber) read() {
 	defer k.c.close()
-	if tcp, ok := k.c.conn.(*net.TCPConn); ok && k.class.pace != asItComes {
-		_ = tcp.SetReadBuffer(slowBuffer) // without it the server notices later
-	}
-	if k.class.pace == never {
-		<-ctx.Done()
-		return
-	}
-	if k.class.pace == tenASecond {
-		k.c.most = 500 // about one event
-	}
 	for {
 		frames, n, err := k.c.more()
 		k.mu.Lock()
@@ -114,13 +98,9 @@ func (k *subscriber) read(ctx context.Context) {
 			return
 		}
 		_, _ = k.hash.Write(frames)
-		k.notes = append(k.notes, note{k.seen.events, int32(n), k.c.came.UnixMicro()})
-		k.seen.events += n
-		k.seen.reads++
+		k.notes = append(k.notes, note{k.seen, int32(n), k.c.came.UnixMicro()})
+		k.seen += n
 		k.mu.Unlock()
-		if k.class.pace == tenASecond && pause(ctx, 100*time.Millisecond) != nil {
-			return
-		}
 	}
 }
 
@@ -137,15 +117,6 @@ func drawDIDs(rng *rand.Rand, known []string, n int) map[string]struct{} {
 		dids[string(appendDID(nil, 1<<40+rng.Uint64N(1<<30)))] = struct{}{}
 	}
 	return dids
-}
-
-// address is where it subscribes.
-func (k *subscriber) address(s *server) string {
-	if k.class.v2 {
-		names := strings.NewReplacer("wantedCollections", "collections", "wantedDids", "dids", "wantedKinds", "kinds")
-		return s.subscribeV2(names.Replace(k.query()))
-	}
-	return s.subscribe(k.query())
 }
 
 func (k *subscriber) query() string {
@@ -185,17 +156,8 @@ func (s *subscribers) snapshot(i int) {
 	s.at[i] = time.Now().UnixMicro()
 	for _, k := range s.all {
 		k.mu.Lock()
-		k.tallies[i] = k.seen
+		k.seenAt[i] = k.seen
 		k.mu.Unlock()
-	}
-}
-
-// drop closes the connections of slow subscribers.
-func (s *subscribers) drop() {
-	for _, k := range s.all {
-		if k.class.pace != asItComes {
-			k.c.close()
-		}
 	}
 }
 
@@ -213,12 +175,10 @@ func (s *subscribers) drain(ctx context.Context, log *heldLog) {
 	for time.Since(since) < patience {
 		var missing, sum int64
 		for _, k := range s.all {
-			if k.class.exact() {
-				k.mu.Lock()
-				missing += max(0, int64(len(log.expected(k).stamps))-k.seen.events)
-				sum += k.seen.events
-				k.mu.Unlock()
-			}
+			k.mu.Lock()
+			missing += max(0, int64(len(log.expected(k).stamps))-k.seen)
+			sum += k.seen
+			k.mu.Unlock()
 		}
 		if missing == 0 {
 			return
@@ -235,29 +195,28 @@ func (s *subscribers) drain(ctx context.Context, log *heldLog) {
 // classResult is what the subscribers of a class got.
 type classResult struct {
 	class
-	tally
+	events  int64 // while it was measured
 	lag     *lags
 	wrong   int    // subscribers that did not get exactly their part of the truth
 	example string // of what was wrong
 }
 
-// compare compares what a class got with what the log holds for it, and takes the lags. The
-// connections have ended.
+// compare compares what a class got with what the log holds for it, and takes the lags. A live one
+// needs no log. The connections have ended.
 func (s *subscribers) compare(class class, log *heldLog) classResult {
 	r := classResult{class: class, lag: new(lags)}
 	for _, k := range s.all {
 		if k.class.name != class.name {
 			continue
 		}
-		r.events += k.tallies[1].events - k.tallies[0].events
-		r.reads += k.tallies[1].reads - k.tallies[0].reads
-		if !class.exact() || log == nil {
+		r.events += k.seenAt[1] - k.seenAt[0]
+		if class.live {
 			continue
 		}
 		want := log.expected(k)
-		if k.seen.events != int64(len(want.stamps)) || k.hash.Sum64() != want.hash {
+		if k.seen != int64(len(want.stamps)) || k.hash.Sum64() != want.hash {
 			r.wrong++
-			r.example = fmt.Sprintf("%d events of %d, ended: %v", k.seen.events, len(want.stamps), k.ended)
+			r.example = fmt.Sprintf("%d events of %d, ended: %v", k.seen, len(want.stamps), k.ended)
 			continue
 		}
 		for _, n := range k.notes {

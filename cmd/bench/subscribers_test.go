@@ -7,7 +7,7 @@ func TestHeldLogJudges(t *testing.T) {
 	log := func(n int) *heldLog {
 		l := &heldLog{expectations: map[string]*expectation{}}
 		for i := range n {
-			e := heldEvent{timeUS: int64(i), did: "did:plc:a", collection: "app.bsky.feed.post", plain: []byte{byte(i)}, v2: []byte{byte(i), 2}}
+			e := heldEvent{timeUS: int64(i), did: "did:plc:a", collection: "app.bsky.feed.post", plain: []byte{byte(i)}}
 			if i%2 == 1 {
 				e.did, e.collection = "did:plc:b", ""
 			}
@@ -21,7 +21,6 @@ func TestHeldLogJudges(t *testing.T) {
 	}{
 		{&subscriber{class: &class{}}, 10},
 		{&subscriber{class: &class{query: oneCollection}}, 5},
-		{&subscriber{class: &class{query: oneCollection, v2: true}}, 5},
 		// other kinds pass
 		{&subscriber{class: &class{query: "wantedCollections=org.example.nothing"}}, 5},
 		{&subscriber{class: &class{}, dids: map[string]struct{}{"did:plc:b": {}}}, 5},
