@@ -62,13 +62,14 @@ func TestMeter(t *testing.T) {
 	at := func(d time.Duration) time.Time { return begun.Add(d) }
 	us := func(d time.Duration) int64 { return at(d).UnixMicro() }
 	const second = time.Second
-	m.add(at(0), 10, us(-20*time.Microsecond), us(-30*time.Microsecond))
-	m.add(at(0), 10, us(-20*time.Microsecond), us(-maxRelayLag)) // too old to count
-	m.add(at(stallLimit), 10, 0, 0)
-	m.add(at(stallLimit+second), 10, us(stallLimit+second), us(stallLimit+second-maxRelayLag+time.Microsecond))
+	const pause = 100 * time.Millisecond
+	m.add(at(0), us(-20*time.Microsecond), us(-30*time.Microsecond))
+	m.add(at(0), us(-20*time.Microsecond), us(-maxRelayLag)) // too old to count
+	m.add(at(pause), 0, 0)
+	m.add(at(pause+second), us(pause+second), us(pause+second-maxRelayLag+time.Microsecond))
 	r := m.take()
-	if r.events != 4 || r.bytes != 40 || r.gap != second || r.gaps != 1 {
-		t.Errorf("%d events of %d bytes, the longest gap of %d is %v", r.events, r.bytes, r.gaps, r.gap)
+	if r.events != 4 || r.gap != second {
+		t.Errorf("%d events, the longest gap is %v", r.events, r.gap)
 	}
 	count := func(l *lags) (n int64) {
 		for i := range l.counts {
@@ -82,11 +83,11 @@ func TestMeter(t *testing.T) {
 	if count(r.relay) != 2 || r.relay.quantile(0.5) != 30*time.Microsecond || r.relay.quantile(1) < maxRelayLag-time.Minute {
 		t.Errorf("%d lags from the relay, of %v and %v", count(r.relay), r.relay.quantile(0.5), r.relay.quantile(1))
 	}
-	if r = m.take(); r.events != 0 || r.bytes != 0 || r.gap != 0 || r.gaps != 0 || count(r.stamp) != 0 || count(r.relay) != 0 {
+	if r = m.take(); r.events != 0 || r.gap != 0 || count(r.stamp) != 0 || count(r.relay) != 0 {
 		t.Errorf("nothing came: %+v", r)
 	}
-	m.add(at(stallLimit+4*second), 1, 0, 0) // the gap went on
-	if r = m.take(); r.gap != 3*second || r.gaps != 1 || r.events != 1 {
+	m.add(at(pause+4*second), 0, 0) // the gap went on
+	if r = m.take(); r.gap != 3*second || r.events != 1 {
 		t.Errorf("a gap between readings: %v", r.gap)
 	}
 }
@@ -94,9 +95,12 @@ func TestMeter(t *testing.T) {
 // TestProfileTable: the parts of an event's time add up to what server, relay and clients took.
 func TestProfileTable(t *testing.T) {
 	r := &ingestResult{seconds: 2, reading: &meter{events: 1000}, server: 8 * time.Millisecond, relay: 2 * time.Millisecond, clients: time.Millisecond,
-		metrics: map[string]float64{`millrace_pipeline_stage_seconds_sum{stage="seal"}`: 0.004}}
-	if r.rate() != 500 || r.each(r.server) != "8.00" || r.stage("seal") != "4.00" || r.stage("commit") != "0.00" {
-		t.Errorf("%v events/s, %s µs of the server, stages %s, %s", r.rate(), r.each(r.server), r.stage("seal"), r.stage("commit"))
+		metrics: map[string]float64{"millrace_pipeline_block_events_sum": 5000, "millrace_pipeline_block_events_count": 10}}
+	if r.rate() != 500 || r.each(r.server) != 8 || r.eventsABlock() != "500" {
+		t.Errorf("%v events/s, %v µs of the server, %s events a block", r.rate(), r.each(r.server), r.eventsABlock())
+	}
+	if got := new(ingestResult).eventsABlock(); got != "–" {
+		t.Errorf("%s events a block where there is none", got)
 	}
 	var out bytes.Buffer
 	err := printProfile(&out, r, 4*time.Millisecond, map[string]time.Duration{

@@ -38,17 +38,16 @@ type ingestCell struct {
 	duration    time.Duration // 0: as long as -time says
 }
 
-// Groups of cells, of which some are special.
+// Groups of cells that are special.
 const (
 	groupFull      = "full"
 	groupNoCgo     = "nocgo"     // the server is built without cgo
 	groupJetstream = "jetstream" // the server is the baseline
-	groupVerify    = "verify"    // the relay's commits are signed
 )
 
 // ingestGroups are the names that -only takes.
 func ingestGroups() []string {
-	return []string{groupFull, "off", groupNoCgo, groupJetstream, "quiet", "cost", groupVerify}
+	return []string{groupFull, "off", groupNoCgo, groupJetstream, "quiet", "cost"}
 }
 
 func runIngest(ctx context.Context, args []string, out io.Writer) error {
@@ -95,9 +94,6 @@ func (f *ingestFlags) cells() []ingestCell {
 	for _, rate := range f.rates {
 		cells = append(cells, ingestCell{group: "cost", name: "at " + grouped(rate) + " events/s", rate: rate})
 	}
-	for _, how := range []string{"off", "flag"} {
-		cells = append(cells, ingestCell{group: groupVerify, name: "1,500 signed frames/s, --verify=" + how, args: []string{"--verify", how}, rate: signedRate})
-	}
 	for i := range cells {
 		if cells[i].duration == 0 {
 			cells[i].duration = f.cell
@@ -105,9 +101,6 @@ func (f *ingestFlags) cells() []ingestCell {
 	}
 	return slices.DeleteFunc(cells, func(c ingestCell) bool { return !picked(f.only, c.group) })
 }
-
-// signedRate is 1,500 frames a second, in events.
-const signedRate = 1_500 * opsAFrame
 
 // run measures the cells one after the other.
 func (f *ingestFlags) run(ctx context.Context) (results []*ingestResult, bare float64, err error) {
@@ -140,30 +133,12 @@ func (f *ingestFlags) run(ctx context.Context) (results []*ingestResult, bare fl
 // print prints what was measured.
 func (f *ingestFlags) print(ctx context.Context, out io.Writer, results []*ingestResult, bare float64) error {
 	fmt.Fprintf(out, "Bare: %s MB/s through a loopback socket in writes of 64 KiB.\n\n", grouped(bare/1e6))
-	t := newTable(out, "what", "s", "events/s", "events a frame", "bytes an event", "CPU µs an event: server", "relay", "clients",
-		"lag ms from stamp, p50", "p99", "from relay, p50", "p99", "resident MiB", "peak", "longest gap ms", "over 100 ms")
+	t := newTable(out, "what", "s", "events/s", "events a block", "server, CPU µs an event", "lag ms from stamp, p50", "p99", "from relay, p50", "p99",
+		"resident MiB", "peak", "longest gap ms")
 	for _, r := range results {
 		n := r.reading
-		events := float64(max(n.events, 1))
-		t.row(r.cell.name, grouped(r.seconds), grouped(r.rate()), fmt.Sprintf("%.2f", events/float64(max(r.frames, 1))), grouped(float64(n.bytes)/events),
-			r.each(r.server), r.each(r.relay), r.each(r.clients), n.stamp.p50(), n.stamp.p99(), n.relay.p50(), n.relay.p99(),
-			mib(r.resident), mib(r.peak), ms(n.gap), n.gaps)
-	}
-	if err := t.end(); err != nil {
-		return err
-	}
-	t = newTable(out, "what", "events a block", "blocks a sync", "stage µs an event: translate", "intern", "seal", "commit",
-		"reading blocked", "Go allocations an event", "bytes", "GC cycles/s")
-	for _, r := range results {
-		const blocks = "millrace_pipeline_block_events_count"
-		if m := r.metrics; m[blocks] > 0 {
-			t.row(r.cell.name, grouped(m["millrace_pipeline_block_events_sum"]/m[blocks]),
-				fmt.Sprintf("%.1f", m[blocks]/m[`millrace_pipeline_stage_seconds_count{stage="commit"}`]),
-				r.stage("translate"), r.stage("intern"), r.stage("seal"), r.stage("commit"),
-				fmt.Sprintf("%.0f %%", 100*m["millrace_pipeline_blocked_seconds_total"]/r.seconds),
-				fmt.Sprintf("%.2f", r.anEvent(m["go_memstats_mallocs_total"])), grouped(r.anEvent(m["go_memstats_alloc_bytes_total"])),
-				fmt.Sprintf("%.1f", m["go_gc_duration_seconds_count"]/r.seconds))
-		}
+		t.row(r.cell.name, grouped(r.seconds), grouped(r.rate()), r.eventsABlock(), fmt.Sprintf("%.2f", r.each(r.server)),
+			n.stamp.p50(), n.stamp.p99(), n.relay.p50(), n.relay.p99(), mib(r.resident), mib(r.peak), ms(n.gap))
 	}
 	if err := t.end(); err != nil || f.profile == "" || !picked(f.only, groupFull) {
 		return err

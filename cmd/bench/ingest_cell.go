@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -15,11 +14,9 @@ import (
 
 // ingestResult is what a cell came to.
 type ingestResult struct {
-	cell    ingestCell
-	seconds float64
-	reading *meter // of the first subscriber
-	// that the relay made; up to half its window more or fewer than the server has read
-	frames   int64
+	cell     ingestCell
+	seconds  float64
+	reading  *meter        // of the first subscriber
 	server   time.Duration // CPU time of each
 	relay    time.Duration
 	clients  time.Duration
@@ -31,17 +28,18 @@ type ingestResult struct {
 // rate is events a second.
 func (r *ingestResult) rate() float64 { return float64(r.reading.events) / r.seconds }
 
-func (r *ingestResult) anEvent(n float64) float64 { return n / float64(max(r.reading.events, 1)) }
-
 // each is CPU time an event, in microseconds.
-func (r *ingestResult) each(cpu time.Duration) string {
-	return fmt.Sprintf("%.2f", r.anEvent(float64(cpu.Microseconds())))
+func (r *ingestResult) each(cpu time.Duration) float64 {
+	return float64(cpu.Nanoseconds()) / 1e3 / float64(max(r.reading.events, 1))
 }
 
-// stage is the time an event spent being worked on in a stage, in microseconds. Stages that work on
-// several blocks at once add up to more than the time that passed.
-func (r *ingestResult) stage(stage string) string {
-	return fmt.Sprintf("%.2f", r.anEvent(1e6*r.metrics[`millrace_pipeline_stage_seconds_sum{stage="`+stage+`"}`]))
+// eventsABlock is the mean of what the server committed; the baseline has no blocks.
+func (r *ingestResult) eventsABlock() string {
+	const blocks = "millrace_pipeline_block_events"
+	if r.metrics[blocks+"_count"] == 0 {
+		return "–"
+	}
+	return grouped(r.metrics[blocks+"_sum"] / r.metrics[blocks+"_count"])
 }
 
 // cellParts is the running parts of a cell.
@@ -71,9 +69,6 @@ func (f *ingestFlags) relayArgs(c *ingestCell) []string {
 	args := []string{"--generate", strconv.Itoa(generate)}
 	if c.group == groupJetstream {
 		args = append(args, "--keep-record-keys") // a record is looked for by its path
-	}
-	if c.group == groupVerify {
-		args = append(args, "--signed")
 	}
 	if c.rate > 0 {
 		return append(args, "--rate", fmt.Sprint(float64(c.rate)/opsAFrame), "--window-frames", ratedWindowFrames, "--window-bytes", ratedWindowBytes)
@@ -108,9 +103,6 @@ func (f *ingestFlags) measure(ctx context.Context, c *ingestCell, dir string) (r
 		p.server, err = startBaseline(ctx, p.relay.url, data)
 	case groupNoCgo:
 		p.server, err = startMillrace(ctx, f.noCgo(), p.relay.url, data, c.args...)
-	case groupVerify: // the relay is the directory of its accounts, too
-		plc := strings.Replace(p.relay.url, "ws://", "http://", 1)
-		p.server, err = startMillrace(ctx, f.millrace(), p.relay.url, data, append(c.args, "--plc", plc)...)
 	default:
 		p.server, err = startMillrace(ctx, f.millrace(), p.relay.url, data, c.args...)
 	}
@@ -185,7 +177,6 @@ func (p *cellParts) count(ctx context.Context, r *ingestResult) error {
 	if err != nil {
 		return err
 	}
-	r.frames = after.frames - before.frames
 	r.server, r.relay, r.clients = after.server.cpu-before.server.cpu, after.relay.cpu-before.relay.cpu, after.clients.cpu-before.clients.cpu
 	r.metrics = map[string]float64{}
 	for name, v := range after.metrics {
@@ -229,7 +220,7 @@ func (p *cellParts) subscribe(ctx context.Context, address string, t *truth) err
 			return err
 		}
 		if t == nil {
-			p.meter.add(c.came, len(event), 0, 0)
+			p.meter.add(c.came, 0, 0)
 			continue
 		}
 		want, err := t.next()
@@ -244,6 +235,6 @@ func (p *cellParts) subscribe(ctx context.Context, address string, t *truth) err
 			return fmt.Errorf("time_us %d comes after %d", us, last)
 		}
 		last = us
-		p.meter.add(c.came, len(event), us, madeAt(event))
+		p.meter.add(c.came, us, madeAt(event))
 	}
 }

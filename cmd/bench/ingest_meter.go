@@ -10,23 +10,18 @@ import (
 type meter struct {
 	mu     sync.Mutex
 	events int64
-	bytes  int64
 	stamp  *lags // from an event's stamp until it came; nil: none came
 	relay  *lags // from the commit made by the relay until it came
 	came   time.Time
 	gap    time.Duration // the longest in which nothing came
-	gaps   int           // those over stallLimit
 }
-
-// stallLimit is the least time without an event that counts as a stall.
-const stallLimit = 100 * time.Millisecond
 
 // maxRelayLag is the largest age of a commit that counts as lag. The first commits of a stream are
 // older, as they were made before it began.
 const maxRelayLag = 30 * time.Minute
 
 // add counts an event that came at a moment.
-func (m *meter) add(came time.Time, bytes int, stampUS, madeUS int64) {
+func (m *meter) add(came time.Time, stampUS, madeUS int64) {
 	us := came.UnixMicro()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -34,21 +29,14 @@ func (m *meter) add(came time.Time, bytes int, stampUS, madeUS int64) {
 		m.stamp, m.relay = new(lags), new(lags)
 	}
 	m.events++
-	m.bytes += int64(bytes)
 	if stampUS > 0 {
 		m.stamp.addMicros(us - stampUS)
 	}
 	if madeUS > 0 && us-madeUS < maxRelayLag.Microseconds() {
 		m.relay.addMicros(us - madeUS)
 	}
-	if came.Equal(m.came) {
-		return
-	}
-	if wait := came.Sub(m.came); !m.came.IsZero() {
-		m.gap = max(m.gap, wait)
-		if wait > stallLimit {
-			m.gaps++
-		}
+	if !m.came.IsZero() {
+		m.gap = max(m.gap, came.Sub(m.came))
 	}
 	m.came = came
 }
@@ -57,10 +45,10 @@ func (m *meter) add(came time.Time, bytes int, stampUS, madeUS int64) {
 func (m *meter) take() *meter {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	r := &meter{events: m.events, bytes: m.bytes, stamp: m.stamp, relay: m.relay, gap: m.gap, gaps: m.gaps}
+	r := &meter{events: m.events, stamp: m.stamp, relay: m.relay, gap: m.gap}
 	if r.stamp == nil {
 		r.stamp, r.relay = new(lags), new(lags)
 	}
-	m.events, m.bytes, m.stamp, m.relay, m.gap, m.gaps = 0, 0, nil, nil, 0, 0
+	m.events, m.stamp, m.relay, m.gap = 0, nil, nil, 0
 	return r
 }

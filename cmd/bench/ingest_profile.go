@@ -41,8 +41,6 @@ func profileLines() []profileLine {
 // printProfile prints how the cell's CPU profile divides an event's time. total is the CPU time in
 // the profile, spent that of each function.
 func printProfile(out io.Writer, r *ingestResult, total time.Duration, spent map[string]time.Duration) error {
-	events := float64(max(r.reading.events, 1))
-	each := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 / events }
 	// The profile misses a little of what the system counts; it says how the system's count
 	// divides.
 	scale := float64(r.server) / float64(max(total, 1))
@@ -55,14 +53,14 @@ func printProfile(out io.Writer, r *ingestResult, total time.Duration, spent map
 	for _, line := range profileLines() {
 		var us float64
 		for _, f := range line.of {
-			us += each(spent[f]) * scale
+			us += r.each(spent[f]) * scale
 			rest -= spent[f]
 		}
 		row(line.what, us)
 	}
-	row(profileRest, each(rest)*scale)
-	row(profileRelay, each(r.relay))
-	row(profileClients, each(r.clients))
+	row(profileRest, r.each(rest)*scale)
+	row(profileRelay, r.each(r.relay))
+	row(profileClients, r.each(r.clients))
 	t.row("all", fmt.Sprintf("%.2f", sum))
 	return t.end()
 }
