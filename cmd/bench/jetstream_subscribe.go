@@ -5,8 +5,8 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -20,21 +20,17 @@ type jetstreamQuery struct {
 	cursor            int64 // negative: live
 }
 
-// parseJetstreamQuery is not url.Values: there may be more parameters than they take. No value of
-// ours is escaped.
-func parseJetstreamQuery(raw string) jetstreamQuery {
-	q := jetstreamQuery{dids: map[string]struct{}{}, collections: map[string]struct{}{}, cursor: -1}
-	for pair := range strings.SplitSeq(raw, "&") {
-		switch key, value, _ := strings.Cut(pair, "="); key {
-		case "wantedDids":
-			q.dids[value] = struct{}{}
-		case "wantedCollections":
-			q.collections[value] = struct{}{}
-		case "compress":
-			q.compressed = true
-		case "cursor":
-			q.cursor, _ = strconv.ParseInt(value, 10, 64) // 0 is the oldest
+func newJetstreamQuery(v url.Values) jetstreamQuery {
+	set := func(of []string) map[string]struct{} {
+		m := make(map[string]struct{}, len(of))
+		for _, name := range of {
+			m[name] = struct{}{}
 		}
+		return m
+	}
+	q := jetstreamQuery{dids: set(v["wantedDids"]), collections: set(v["wantedCollections"]), compressed: v.Has("compress"), cursor: -1}
+	if v.Has("cursor") {
+		q.cursor, _ = strconv.ParseInt(v.Get("cursor"), 10, 64) // 0 is the oldest
 	}
 	return q
 }
@@ -61,7 +57,7 @@ func (j *jetstream) subscribe(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return // Upgrade has answered
 	}
-	q := parseJetstreamQuery(r.URL.RawQuery)
+	q := newJetstreamQuery(r.URL.Query())
 	outbox, gone := make(chan []byte, jetstreamOutbox), make(chan struct{})
 	var running sync.WaitGroup
 	running.Go(func() {

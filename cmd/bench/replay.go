@@ -87,13 +87,12 @@ type replayBench struct {
 	work string // what this run changes
 	data string // the server's data directory: a copy of the log
 	t    *table
-	cold string // what cold means here
 }
 
 // runReplay measures replays of a log that is kept between runs, beside the usual way and the bare
 // socket.
 func runReplay(ctx context.Context, args []string, out io.Writer) (err error) {
-	b := &replayBench{replayFlags: &replayFlags{}, cold: "not measured"}
+	b := &replayBench{replayFlags: &replayFlags{}}
 	if err := b.parse(args); err != nil {
 		return err
 	}
@@ -169,11 +168,11 @@ func (b *replayBench) copyLog(data string) error {
 // describe says what was measured, and how.
 func (b *replayBench) describe() string {
 	m := b.m
-	return fmt.Sprintf("%s events in %s blocks, stamped 1,500 a second, %.2f %% of them identity and account events; %s DIDs; made in %.0f s. "+
-		"Server: millrace serve --memory %s. Client: reads 256 KiB at once and looks at frame headers only. Cold: %s. "+
+	return fmt.Sprintf("%s events, stamped 1,500 a second, %.2f %% of them identity and account events. "+
+		"Server: millrace serve --memory %s. Client: reads 256 KiB at once and looks at frame headers only. "+
+		"Cold: a server that was started %v before (in the row of its start: one yet to be started) and has served nothing, the log's files dropped from the page cache. "+
 		"The Jetstream way: the oldest %s events; its times for finding something are scaled to the whole log, as it looks at everything.",
-		grouped(m.Events), grouped(m.Blocks), 100*float64(m.others())/float64(m.Events), grouped(m.DIDs),
-		m.BuildSeconds, b.memory, b.cold, grouped(m.Baseline.Events))
+		grouped(m.Events), 100*float64(m.Others)/float64(m.Events), b.memory, settleTime, grouped(m.Baseline.Events))
 }
 
 // row prints a row; cells that are missing are empty.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -59,12 +60,11 @@ func buildReplayLog(ctx context.Context, relaysim, dir string, p replayParams) (
 	if err := removeKept(dir); err != nil {
 		return nil, err
 	}
-	begun := time.Now()
 	b := &replayBuilder{
-		m: &replayManifest{Params: p, Kinds: map[string]int64{}, Collections: map[string]int64{}, Lists: map[int]replayDIDs{},
+		m: &replayManifest{Params: p, Collections: map[string]int64{},
 			Baseline: replayBaselinePart{Collections: map[string]int64{}}},
 		dir: dir, injector: frameInjector{frames: int(p.Events) * 4 / 5},
-		nextUS: begun.UnixMicro() - p.Events*eventStepUS,
+		nextUS: time.Now().UnixMicro() - p.Events*eventStepUS,
 		dids:   map[string]*buildDID{}, uris: make([]uint64, 1<<14), rng: rand.New(rand.NewPCG(trafficSeed, 11)),
 	}
 	if err := b.build(ctx, relaysim); err != nil {
@@ -74,7 +74,6 @@ func buildReplayLog(ctx context.Context, relaysim, dir string, p replayParams) (
 		return nil, fmt.Errorf("build the log: its %d events have too few of the rare DID and collection", b.m.Events)
 	}
 	b.chooseDIDs()
-	b.m.BuildSeconds = time.Since(begun).Seconds()
 	return b.m, b.m.write(dir)
 }
 
@@ -173,7 +172,6 @@ func (b *replayBuilder) block(lastSeq int64) error {
 	if err := b.log.Append(block); err != nil {
 		return err
 	}
-	b.m.Blocks++
 	part := &b.m.Baseline
 	for i := 0; i < len(b.batch.Events) && part.Events < b.m.Params.baselineEvents(); i++ {
 		did, collection, payload := string(b.batch.DID(i)), string(b.batch.Collection(i)), b.batch.Payload(i)
@@ -204,11 +202,13 @@ func (b *replayBuilder) stamp() {
 		}
 		d.events++
 		e.DIDUID = d.uid
-		if b.m.Kinds[e.Kind.String()]++; e.Kind == translate.KindCommit {
-			b.m.Collections[string(b.batch.Collection(i))]++
-			b.uris[sequence]++
-			e.URIUID = uint64(sequence)<<50 | b.uris[sequence]
+		if e.Kind != translate.KindCommit {
+			b.m.Others++
+			continue
 		}
+		b.m.Collections[string(b.batch.Collection(i))]++
+		b.uris[sequence]++
+		e.URIUID = uint64(sequence)<<50 | b.uris[sequence]
 	}
 }
 
@@ -221,23 +221,12 @@ func (b *replayBuilder) settle() error {
 	return errors.Join(flushed, err, baseErr, b.baseline.Close(), b.log.Close())
 }
 
-// chooseDIDs draws the lists of DIDs to be filtered by.
+// chooseDIDs draws a thousand DIDs to be filtered by.
 func (b *replayBuilder) chooseDIDs() {
-	b.m.DIDs = int64(len(b.dids))
-	all := make([]string, 0, len(b.dids))
-	for d := range b.dids {
-		all = append(all, d)
-	}
-	slices.Sort(all)
+	all := slices.Sorted(maps.Keys(b.dids))
 	b.rng.Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })
-	for _, n := range replayLists() {
-		l := replayDIDs{DIDs: all[:min(n, len(all))]}
-		for _, d := range l.DIDs {
-			l.Events += b.dids[d].events
-		}
-		b.m.Lists[n] = l
+	b.m.DIDs = all[:min(1000, len(all))]
+	for _, d := range b.m.DIDs {
+		b.m.DIDEvents += b.dids[d].events
 	}
 }
-
-// replayLists are the lengths of the lists of DIDs.
-func replayLists() []int { return []int{1000, 10_000} }

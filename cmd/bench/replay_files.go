@@ -70,18 +70,10 @@ func readCached(dir string) error {
 	})
 }
 
-// forgetCached asks the kernel to drop the pages of the files under dir from its cache. What is
-// read next then comes from the disk. It says whether that was possible.
-func forgetCached(dir string) (bool, error) {
-	done := true
-	err := eachFile(dir, func(file *os.File) error {
-		if err := file.Sync(); err != nil { // only clean pages can be dropped
-			return err
-		}
-		if dropPages(file) != nil {
-			done = false
-		}
-		return nil
+// forgetCached drops the pages of the files under dir from the kernel's cache. What is read next
+// then comes from the disk, as far as a server does not have it in its own caches.
+func forgetCached(dir string) error {
+	return eachFile(dir, func(file *os.File) error {
+		return errors.Join(file.Sync(), dropPages(file)) // only clean pages can be dropped
 	})
-	return done, err
 }

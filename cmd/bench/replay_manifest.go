@@ -19,7 +19,7 @@ type replayParams struct {
 // baselineEvents is how many of them, the oldest, the store laid out as Jetstream's has.
 func (p *replayParams) baselineEvents() int64 { return p.Events / 5 }
 
-const replayGenerator = 6
+const replayGenerator = 7
 
 // world is how many frames the relay makes: real commits that are then repeated with fresh
 // envelopes.
@@ -30,23 +30,15 @@ func (p *replayParams) world() int64 { return min(max(p.Events/10, 500), 20_000)
 type replayManifest struct {
 	Params replayParams `json:"params"`
 	// a few more than were asked for: blocks are whole
-	Events       int64              `json:"events"`
-	Blocks       int64              `json:"blocks"`
-	OldestUS     int64              `json:"oldest_us"`
-	NewestUS     int64              `json:"newest_us"`
-	Kinds        map[string]int64   `json:"kinds"`       // events of each
-	Collections  map[string]int64   `json:"collections"` // events of each
-	DIDs         int64              `json:"dids"`
-	Lists        map[int]replayDIDs `json:"lists"` // lists of DIDs, by their length
-	Baseline     replayBaselinePart `json:"baseline"`
-	Disk         int64              `json:"disk"` // bytes of tables, once compactions have come to rest
-	BuildSeconds float64            `json:"build_seconds"`
-}
-
-// replayDIDs are DIDs drawn at random from those in the log, and how many events are theirs.
-type replayDIDs struct {
-	DIDs   []string `json:"dids"`
-	Events int64    `json:"events"`
+	Events      int64              `json:"events"`
+	OldestUS    int64              `json:"oldest_us"`
+	NewestUS    int64              `json:"newest_us"`
+	Others      int64              `json:"others"`      // identity and account events, which pass any filter of collections
+	Collections map[string]int64   `json:"collections"` // events of each
+	DIDs        []string           `json:"dids"`        // a thousand of those in the log, drawn at random
+	DIDEvents   int64              `json:"did_events"`  // that are theirs
+	Baseline    replayBaselinePart `json:"baseline"`
+	Disk        int64              `json:"disk"` // bytes of tables, once compactions have come to rest
 }
 
 // replayBaselinePart is the part of the events, from the oldest on, that the store laid out as
@@ -98,6 +90,3 @@ func removeKept(dir string) error {
 	}
 	return nil
 }
-
-// others is how many events pass any filter of collections.
-func (m *replayManifest) others() int64 { return m.Kinds["identity"] + m.Kinds["account"] }

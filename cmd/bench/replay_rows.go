@@ -46,19 +46,6 @@ func (b *replayBench) withBaseline(ctx context.Context, f func(s *server) error)
 // first.
 const settleTime = time.Second
 
-// dropFileCache makes the next reads come from the disk, as far as a server does not have them in
-// its own caches.
-func (b *replayBench) dropFileCache() error {
-	done, err := forgetCached(b.data)
-	b.cold = fmt.Sprintf("a server that was started %v before (in the row of its start: one yet to be started) and has served nothing", settleTime)
-	if done {
-		b.cold += ", the log's files dropped from the page cache (posix_fadvise)"
-	} else {
-		b.cold += "; the page cache cannot be dropped on this system"
-	}
-	return err
-}
-
 // median measures some times and returns what took neither the longest nor the shortest.
 func (b *replayBench) median(measure func() (streamed, error)) (streamed, error) {
 	all := make([]streamed, b.repeat)
@@ -73,7 +60,7 @@ func (b *replayBench) median(measure func() (streamed, error)) (streamed, error)
 }
 
 // warm is the median of a subscription with the log in the page cache. It reads the log's files
-// first, since the system or dropFileCache may have dropped some.
+// first, since the system or forgetCached may have dropped some.
 func (b *replayBench) warm(ctx context.Context, s *server, query string, events int64) (streamed, error) {
 	if err := readCached(b.data); err != nil {
 		return streamed{}, err
@@ -83,9 +70,9 @@ func (b *replayBench) warm(ctx context.Context, s *server, query string, events 
 
 // worstCold measures a subscription some times, cold.
 func (b *replayBench) worstCold(ctx context.Context, query string, events int64) (worst streamed, err error) {
-	for range b.replayFlags.cold {
+	for range b.cold {
 		err := b.withServer(ctx, func(s *server) error {
-			if err := errors.Join(pause(ctx, settleTime), b.dropFileCache()); err != nil {
+			if err := errors.Join(pause(ctx, settleTime), forgetCached(b.data)); err != nil {
 				return err
 			}
 			got, err := stream(ctx, s.subscribe(query), events)
@@ -165,7 +152,7 @@ func (b *replayBench) measureCold(ctx context.Context) error {
 }
 
 // posts is how many events a reader of one large collection gets.
-func (b *replayBench) posts() int64 { return b.m.Collections[postCollection] + b.m.others() }
+func (b *replayBench) posts() int64 { return b.m.Collections[postCollection] + b.m.Others }
 
 // wantedDIDs makes the query for these DIDs, from the oldest event on.
 func wantedDIDs(dids ...string) string {
@@ -179,31 +166,19 @@ const postQuery = "cursor=0&wantedCollections=" + postCollection
 type filterRow struct {
 	what, query string
 	events      int64
-	ours        bool          // the baseline has no such filter
 	base        time.Duration // that the baseline takes for its part of the events
-}
-
-// filterRows are the filters to be measured.
-func (b *replayBench) filterRows() []filterRow {
-	rows := []filterRow{{what: "one DID", query: wantedDIDs(rareDID), events: rareDIDEvents}}
-	for _, n := range replayLists() {
-		l := b.m.Lists[n]
-		rows = append(rows, filterRow{what: grouped(len(l.DIDs)) + " DIDs", query: wantedDIDs(l.DIDs...), events: l.Events})
-	}
-	const rare = "cursor=0&wantedCollections=" + rareCollection
-	return append(rows,
-		filterRow{what: "one collection, wantedKinds=commit", query: rare + "&wantedKinds=commit", events: rareCollectionEvents, ours: true},
-		filterRow{what: "one collection, v1 wire", query: rare, events: rareCollectionEvents + b.m.others()})
 }
 
 // measureFilters replays little of the log.
 func (b *replayBench) measureFilters(ctx context.Context) error {
-	rows, posts := b.filterRows(), streamed{}
+	rows := []filterRow{
+		{what: "one DID", query: wantedDIDs(rareDID), events: rareDIDEvents},
+		{what: grouped(len(b.m.DIDs)) + " DIDs", query: wantedDIDs(b.m.DIDs...), events: b.m.DIDEvents},
+		{what: "one collection", query: "cursor=0&wantedCollections=" + rareCollection, events: rareCollectionEvents + b.m.Others},
+	}
+	var posts streamed
 	err := b.withBaseline(ctx, func(s *server) error {
 		for i, r := range rows {
-			if r.ours {
-				continue
-			}
 			got, err := stream(ctx, s.subscribe(r.query), 0)
 			if err != nil {
 				return err
@@ -241,15 +216,12 @@ func (b *replayBench) measureFilter(ctx context.Context, r filterRow) error {
 	if err != nil {
 		return err
 	}
-	ours, base, ratio := ms(warm.took)+" ms, cold "+ms(cold.took)+" ms", "", ""
+	ours := ms(warm.took) + " ms, cold " + ms(cold.took) + " ms"
 	if r.events > 1000 {
 		ours += ", " + perSecond(warm.rate())
 	}
-	if !r.ours {
-		scaled := time.Duration(float64(r.base) * float64(b.m.Events) / float64(b.m.Baseline.Events))
-		base, ratio = ms(scaled)+" ms", fmt.Sprintf("%.0f × faster", float64(scaled)/float64(warm.took))
-	}
-	b.row(fmt.Sprintf("%s (%s events)", r.what, grouped(r.events)), ours, base, "", ratio)
+	base := time.Duration(float64(r.base) * float64(b.m.Events) / float64(b.m.Baseline.Events))
+	b.row(fmt.Sprintf("%s (%s events)", r.what, grouped(r.events)), ours, ms(base)+" ms", "", fmt.Sprintf("%.0f × faster", float64(base)/float64(warm.took)))
 	return nil
 }
 
@@ -275,10 +247,10 @@ func (b *replayBench) measurePosts(ctx context.Context, base streamed) error {
 func (b *replayBench) measureStart(ctx context.Context) error {
 	var took [2]time.Duration
 	for i := range took {
-		for range b.replayFlags.cold {
+		for range b.cold {
 			err := readCached(b.data)
 			if i == 1 && err == nil {
-				err = b.dropFileCache()
+				err = forgetCached(b.data)
 			}
 			if err != nil {
 				return err
@@ -316,8 +288,8 @@ func (b *replayBench) measureLive(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { _ = r.stop() }()
-	if done, err := forgetCached(data); err != nil || !done {
-		say("  the page cache was not dropped (%v)", err)
+	if err := forgetCached(data); err != nil {
+		return err
 	}
 	s, err := b.start(ctx, data, r.url, "--new-epoch")
 	if err != nil {

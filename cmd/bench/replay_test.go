@@ -26,8 +26,8 @@ func TestReplay(t *testing.T) {
 	if err := run(t.Context(), append([]string{"replay"}, args...), &out); err != nil {
 		t.Fatal(err)
 	}
-	for _, row := range []string{"all, plain", "all, compressed", "all, extended", "much of the log, cold", "one DID (10 events)", "1,000 DIDs", "wantedKinds=commit (100 events)",
-		"v1 wire", "app.bsky.feed.post (1", "4 cold replays", "start of the server", "disk, bytes"} {
+	for _, row := range []string{"all, plain", "all, compressed", "all, extended", "much of the log, cold", "one DID (10 events)", "1,000 DIDs", "one collection (",
+		"app.bsky.feed.post (1", "4 cold replays", "start of the server", "disk, bytes"} {
 		if strings.Count(out.String(), row) != 1 {
 			t.Errorf("no row of %q", row)
 		}
