@@ -59,7 +59,10 @@ fuzz: ## every fuzz target for FUZZTIME each
 	done
 
 bench: ## what millrace is to reach, a table for each subject: whole processes; ten minutes, of which the first run takes two to build a log (docs/performance.md)
-	$(GO) run ./cmd/bench all
+	$(GO) run ./cmd/bench ingest -only full,jetstream,quiet
+	$(GO) run ./cmd/bench intern -only load -uris 2000000
+	$(GO) run ./cmd/bench replay
+	$(GO) run ./cmd/bench subscribers
 
 bench-go: ## a Go benchmark per hot path
 	$(GO) test -run '^$$' -bench . -benchmem ./...

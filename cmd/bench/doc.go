@@ -10,7 +10,6 @@
 //	links        links of 20 million synthetic references: made, served over HTTP, built anew;
 //	             what they take on disk
 //	graph        social graphs in memory: bytes, start, evaluations
-//	all          a choice of the first four
 //	jetstream    the baseline of ingest and replay, which they start as a process of its own
 //
 // # Cells and children

@@ -72,9 +72,9 @@ func runLinks(ctx context.Context, args []string, out io.Writer) (err error) {
 		}
 	}
 	printMachine(out)
-	fmt.Fprintf(out, "%s bytes of memory are Pebble's and %s for the overlay and accounts, as of millrace serve --memory 256MiB.\n%s\n"+
-		"Client and server are one process. Each name comes from a look-up in a UID store of %s URIs.\n\n",
-		grouped(4*linksTwentieth), grouped(linksTwentieth), b.stream.describe(), grouped(b.uidStrings()))
+	fmt.Fprintf(out, "%s bytes of memory are Pebble's and %s for the overlay and accounts, as of millrace serve --memory 256MiB.\n"+
+		"%s links were made. Client and server are one process. Each name comes from a look-up in a UID store of %s URIs.\n\n",
+		grouped(4*linksTwentieth), grouped(linksTwentieth), grouped(b.stream.edges), grouped(b.uidStrings()))
 	return b.t.end()
 }
 
@@ -161,8 +161,8 @@ func (b *linksBench) build(ctx context.Context) error {
 	if err := errors.Join(err, s.Close()); err != nil {
 		return err
 	}
-	tenMillion := took.Seconds() * 10e6 / float64(b.stream.live())
-	b.row(fmt.Sprintf("s to build links from %s rows, in the share of ten million", grouped(b.stream.live())),
+	tenMillion := took.Seconds() * 10e6 / float64(b.stream.live)
+	b.row(fmt.Sprintf("s to build links from %s rows, in the share of ten million", grouped(b.stream.live)),
 		fmt.Sprintf("%.1f", tenMillion))
 	return nil
 }

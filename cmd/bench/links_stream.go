@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"math/rand/v2"
 
 	"millrace/consume/relaysim"
@@ -20,8 +19,7 @@ type linkStream struct {
 	late     []uint32     // indexes of subjects that were linked to lately
 	records  []linkRecord // late creates that are alive
 	drawn    []uint32     // indexes of subjects, each link's with the same probability
-	made     int64        // records
-	deleted  int64        // records
+	live     int64        // records
 	edges    int64
 	alive    int64 // of edges
 	seq      int64
@@ -131,7 +129,7 @@ func (l *linkStream) create() references.Change {
 		c.References = append(c.References, r)
 	}
 	l.alive += int64(len(c.References))
-	l.made++
+	l.live++
 	l.records = keepLate(l.rng, l.records, linkRecord{c.Account, c.Record, int64(len(c.References))})
 	return c
 }
@@ -143,7 +141,7 @@ func (l *linkStream) remove() references.Change {
 	l.records[i] = l.records[last]
 	l.records = l.records[:last]
 	l.alive -= r.edges
-	l.deleted++
+	l.live--
 	return references.Change{Operation: references.Delete, Account: r.account, Record: r.record}
 }
 
@@ -163,24 +161,4 @@ func (l *linkStream) batch(n int) *references.Batch {
 	}
 	b.Position = references.Position{Epoch: 1, Seq: l.seq}
 	return b
-}
-
-// live is how many records there are.
-func (l *linkStream) live() int64 { return l.made - l.deleted }
-
-// describe says what was made.
-func (l *linkStream) describe() string {
-	var sets, small int
-	var largest uint32
-	for _, s := range l.subjects {
-		if largest = max(largest, s.links); s.links > 0 {
-			sets++
-			if s.links <= 5 {
-				small++
-			}
-		}
-	}
-	return fmt.Sprintf("%s links of %s records, of which %.1f %% were deleted; %s sets of %.1f links, of which %.0f %% have 1 to 5 and one has %s.",
-		grouped(l.edges), grouped(l.made), 100*float64(l.deleted)/float64(l.made), grouped(sets), float64(l.edges)/float64(sets),
-		100*float64(small)/float64(sets), grouped(int64(largest)))
 }

@@ -66,8 +66,8 @@ func TestLinkStream(t *testing.T) {
 	for _, n := range alive {
 		edges += n
 	}
-	if int64(len(alive)) != l.live() || int64(edges) != l.alive || deletes < 600 || deletes > 1000 {
-		t.Errorf("%d records with %d links are alive; the stream has %d with %d; %d deletes", len(alive), edges, l.live(), l.alive, deletes)
+	if int64(len(alive)) != l.live || int64(edges) != l.alive || deletes < 600 || deletes > 1000 {
+		t.Errorf("%d records with %d links are alive; the stream has %d with %d; %d deletes", len(alive), edges, l.live, l.alive, deletes)
 	}
 	for i, s := range l.subjects {
 		if made[s.uid] != s.links {

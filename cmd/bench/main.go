@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -24,7 +23,6 @@ type command struct {
 
 func commands() []command {
 	return []command{
-		{"all", "ingest, intern, replay and subscribers with a choice of parts, one after the other (docs/performance.md)", runAll},
 		{"ingest", "from the relay's socket to the durable log and a live subscriber", runIngest},
 		{"intern", "interning: schemes compared, load on a store, several instances on one", runIntern},
 		{"links", "links made, served over HTTP and built from the record table, and what they take on disk", runLinks},
@@ -63,26 +61,6 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return fmt.Errorf("there is no command %q", args[0])
 	}
 	return flag.ErrHelp
-}
-
-// runAll measures every subject, each with the machine to itself.
-func runAll(ctx context.Context, args []string, out io.Writer) error {
-	fs := flag.NewFlagSet("bench all", flag.ContinueOnError)
-	if err := cmp.Or(fs.Parse(args), checkParts(fs, "")); err != nil {
-		return err
-	}
-	for _, subject := range [][]string{
-		{"ingest", "-only", "full,jetstream,quiet"},
-		{"intern", "-only", "load", "-uris", "2000000"}, // enough for flushes and compactions
-		{"replay"},
-		{"subscribers"},
-	} {
-		fmt.Fprintf(out, "bench %s\n\n", strings.Join(subject, " "))
-		if err := run(ctx, subject, out); err != nil {
-			return fmt.Errorf("%s: %w", subject[0], err)
-		}
-	}
-	return nil
 }
 
 // picked says whether -only picks a part. An empty one picks all.
