@@ -7,7 +7,6 @@ import (
 	"time"
 
 	comatproto "github.com/bluesky-social/indigo/api/atproto"
-	"github.com/bluesky-social/indigo/atproto/atcrypto"
 	"github.com/bluesky-social/indigo/atproto/repo"
 	"github.com/bluesky-social/indigo/atproto/repo/mst"
 	lexutil "github.com/bluesky-social/indigo/lex/util"
@@ -23,7 +22,7 @@ import (
 type repository struct {
 	*account
 	tree   mst.Tree
-	key    atcrypto.PrivateKey
+	key    *signingKey
 	last   uint64 // rev, as an integer
 	data   cid.Cid
 	commit cid.Cid
@@ -195,7 +194,7 @@ func (r *repository) sign() (err error) {
 }
 
 // signedBlock signs a commit and returns its block.
-func signedBlock(commit *repo.Commit, key atcrypto.PrivateKey) ([]byte, error) {
+func signedBlock(commit *repo.Commit, key *signingKey) ([]byte, error) {
 	if err := commit.Sign(key); err != nil {
 		return nil, fmt.Errorf("sign commit: %w", err)
 	}

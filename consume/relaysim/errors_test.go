@@ -157,13 +157,13 @@ func (errWriter) Write([]byte) (int, error) { return 0, errWrite }
 func TestSigningKeys(t *testing.T) {
 	curves := make(map[string]bool)
 	for i := range 12 {
-		a, err := newSigningKey(fmt.Sprint("did:web:", i))
+		a, err := PublicKey(fmt.Sprint("did:web:", i))
 		if err != nil {
 			t.Fatal(err)
 		}
 		curves[fmt.Sprintf("%T", a)] = true
 		for j := range 12 {
-			b, err := newSigningKey(fmt.Sprint("did:web:", j))
+			b, err := PublicKey(fmt.Sprint("did:web:", j))
 			if err != nil || a.Equal(b) != (i == j) {
 				t.Errorf("keys of %d and %d, %v", i, j, err)
 			}

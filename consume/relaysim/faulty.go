@@ -9,7 +9,6 @@ import (
 	"time"
 
 	comatproto "github.com/bluesky-social/indigo/api/atproto"
-	"github.com/bluesky-social/indigo/atproto/atcrypto"
 	"github.com/bluesky-social/indigo/atproto/repo"
 	"github.com/bluesky-social/indigo/atproto/syntax"
 	lexutil "github.com/bluesky-social/indigo/lex/util"
@@ -31,7 +30,7 @@ type CommitFault struct {
 type faultyCommit struct {
 	message   comatproto.SyncSubscribeRepos_Commit
 	commit    repo.Commit
-	key       atcrypto.PrivateKey
+	key       *signingKey
 	blocks    []carBlock
 	now       time.Time
 	tampering func(sig []byte) // after signing
@@ -188,7 +187,7 @@ func (f *faultyCommit) resign(rev string) bool {
 // raiseS replaces S by the other value that fits the signature.
 func (f *faultyCommit) raiseS(sig []byte) {
 	order := elliptic.P256().Params().N
-	if _, ok := f.key.(*k256Key); ok {
+	if f.key.k256 != nil {
 		order, _ = new(big.Int).SetString("fffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141", 16)
 	}
 	s := new(big.Int).SetBytes(sig[32:])

@@ -16,75 +16,58 @@ import (
 // PublicKey returns the key that an account signs with, in every world. Half the accounts have one
 // of curve P-256, the others of K-256.
 func PublicKey(did string) (atcrypto.PublicKey, error) {
-	key, err := newSigningKey(did)
+	var key atcrypto.PrivateKey
+	raw, k256 := privateBytes(did)
+	var err error
+	if k256 {
+		key, err = atcrypto.ParsePrivateBytesK256(raw)
+	} else {
+		key, err = atcrypto.ParsePrivateBytesP256(raw)
+	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("make key: %w", err)
 	}
 	return key.PublicKey()
 }
 
-// newSigningKey returns the key of an account, which follows from its DID. Unlike indigo's keys it
-// signs deterministically (RFC 6979), so that a world is a function of its seed.
-func newSigningKey(did string) (atcrypto.PrivateKey, error) {
-	raw := sha256.Sum256([]byte("signing key of " + did))
-	raw[0] &= 0x7f // below the order of either group
-	if raw[31]&1 == 0 {
-		key, err := secec.NewPrivateKey(raw[:])
-		if err != nil {
-			return nil, fmt.Errorf("make signing key: %w", err)
-		}
-		return &k256Key{key}, nil
+// privateBytes returns the private key of an account, which follows from its DID, and its curve.
+func privateBytes(did string) (raw []byte, k256 bool) {
+	sum := sha256.Sum256([]byte("signing key of " + did))
+	sum[0] &= 0x7f // below the order of either group
+	return sum[:], sum[31]&1 == 0
+}
+
+// signingKey is the key of an account. Unlike indigo's keys it signs deterministically (RFC 6979),
+// so that a world is a function of its seed. It stands in for them where commits are signed, of
+// which only HashAndSign is ever called.
+type signingKey struct {
+	atcrypto.PrivateKey
+	k256 *secec.PrivateKey // nil: p256 signs
+	p256 *ecdsa.PrivateKey
+}
+
+func newSigningKey(did string) (key *signingKey, err error) {
+	key = &signingKey{}
+	raw, k256 := privateBytes(did)
+	if k256 {
+		key.k256, err = secec.NewPrivateKey(raw)
+	} else {
+		key.p256, err = ecdsa.ParseRawPrivateKey(elliptic.P256(), raw)
 	}
-	key, err := ecdsa.ParseRawPrivateKey(elliptic.P256(), raw[:])
 	if err != nil {
 		return nil, fmt.Errorf("make signing key: %w", err)
 	}
-	return &p256Key{key}, nil
-}
-
-// k256Key implements atcrypto.PrivateKey.
-type k256Key struct{ key *secec.PrivateKey }
-
-// Equal implements atcrypto.PrivateKey.
-func (k *k256Key) Equal(other atcrypto.PrivateKey) bool {
-	o, ok := other.(*k256Key)
-	return ok && k.key.Equal(o.key)
-}
-
-// PublicKey implements atcrypto.PrivateKey.
-func (k *k256Key) PublicKey() (atcrypto.PublicKey, error) {
-	return atcrypto.ParsePublicUncompressedBytesK256(k.key.PublicKey().Bytes())
-}
-
-// HashAndSign implements atcrypto.PrivateKey. The library makes low S only.
-func (k *k256Key) HashAndSign(content []byte) ([]byte, error) {
-	digest := sha256.Sum256(content)
-	return k.key.Sign(secec.RFC6979SHA256(), digest[:], &secec.ECDSAOptions{Hash: crypto.SHA256, Encoding: secec.EncodingCompact})
-}
-
-// p256Key implements atcrypto.PrivateKey.
-type p256Key struct{ key *ecdsa.PrivateKey }
-
-// Equal implements atcrypto.PrivateKey.
-func (k *p256Key) Equal(other atcrypto.PrivateKey) bool {
-	o, ok := other.(*p256Key)
-	return ok && k.key.Equal(o.key)
-}
-
-// PublicKey implements atcrypto.PrivateKey.
-func (k *p256Key) PublicKey() (atcrypto.PublicKey, error) {
-	raw, err := k.key.PublicKey.Bytes()
-	if err != nil {
-		return nil, fmt.Errorf("encode public key: %w", err)
-	}
-	return atcrypto.ParsePublicUncompressedBytesP256(raw)
+	return key, nil
 }
 
 // HashAndSign implements atcrypto.PrivateKey: the 64-byte signature with the lower of the two
 // possible S, as AT Protocol demands.
-func (k *p256Key) HashAndSign(content []byte) ([]byte, error) {
+func (k *signingKey) HashAndSign(content []byte) ([]byte, error) {
 	digest := sha256.Sum256(content)
-	der, err := k.key.Sign(nil, digest[:], crypto.SHA256)
+	if k.k256 != nil { // the library makes low S only
+		return k.k256.Sign(secec.RFC6979SHA256(), digest[:], &secec.ECDSAOptions{Hash: crypto.SHA256, Encoding: secec.EncodingCompact})
+	}
+	der, err := k.p256.Sign(nil, digest[:], crypto.SHA256)
 	if err != nil {
 		return nil, err
 	}
