@@ -74,9 +74,7 @@ func actions() []action {
 			return nil
 		}),
 		{name: "drip", help: "for=D&bytes=N: write N bytes a second only, for D", run: runDrip},
-		{
-			name: "plc", help: "fault=NAME: from now on the PLC directory, GET /DID, fails in that way, or in none; did=DID&key-of=OTHER: an account has the key of another", run: runPLC,
-		},
+		{name: "plc", help: "fault=NAME: from now on the PLC directory, GET /DID, fails in that way, or in none", run: runPLC},
 	}
 }
 
@@ -97,10 +95,6 @@ func runInject(ctx context.Context, r *Relay, q url.Values) (result map[string]a
 }
 
 func runPLC(_ context.Context, r *Relay, q url.Values) (map[string]any, error) {
-	if did := q.Get("did"); did != "" {
-		r.plc.SetKeyOf(did, q.Get("key-of"))
-		return map[string]any{"requests": r.plc.Requests()}, nil
-	}
 	return map[string]any{"requests": r.plc.Requests()}, r.plc.SetFault(q.Get("fault"))
 }
 

@@ -30,29 +30,16 @@ type rkeyUse struct {
 	action     string
 }
 
-// cut is a value within a frame that becomes a hole.
-type cut struct {
-	from, to int
-	kind     holeKind
-	rkey     uint16
-}
-
 // newTemplate takes apart a frame that a relay may send. It keeps neither frame nor parts of it.
 func newTemplate(frame []byte, withTruth bool) (*template, error) {
 	t := &template{}
-	s := scanner{b: frame}
+	s := templateScanner{scanner: scanner{b: frame}, t: t}
 	s.skip() // header
-	cuts := t.scanBody(&s)
+	s.body()
 	if s.err != nil || s.at != len(frame) {
 		return nil, fmt.Errorf("take frame apart at byte %d of %d: %w", s.at, len(frame), errCBOR)
 	}
-	at := 0
-	for _, c := range cuts {
-		t.frame.literal = append(t.frame.literal, frame[at:c.from]...)
-		t.frame.hole(c.kind, c.rkey)
-		at = c.to
-	}
-	t.frame.literal = append(t.frame.literal, frame[at:]...)
+	t.frame.literal = append(t.frame.literal, frame[s.taken:]...)
 	if withTruth {
 		if err := t.addTruth(frame); err != nil {
 			return nil, err
@@ -61,46 +48,56 @@ func newTemplate(frame []byte, withTruth bool) (*template, error) {
 	return t, nil
 }
 
-// scanBody finds the values to cut, in the order they come.
-func (t *template) scanBody(s *scanner) (cuts []cut) {
+// templateScanner moves a frame into a template.
+type templateScanner struct {
+	scanner
+	t     *template
+	taken int // so many of the frame's bytes are in the template
+}
+
+// hole makes a hole of the bytes between from and to, and takes what is before.
+func (s *templateScanner) hole(from, to int, kind holeKind, rkey uint16) {
+	p := &s.t.frame
+	p.literal = append(p.literal, s.b[s.taken:from]...)
+	p.hole(kind, rkey)
+	s.taken = to
+}
+
+// body finds the values of the envelope.
+func (s *templateScanner) body() {
+	v := &s.t.original
 	for n := s.count(cbor.MapOf); n > 0 && s.err == nil; n-- {
 		key := string(s.text())
 		from := s.at
-		kind := holeKind(0)
 		switch key {
 		case "seq":
-			kind = holeSeqCBOR
 			_, seq := s.head()
-			t.original.seq = int64(seq)
+			v.seq = int64(seq)
+			s.hole(from, s.at, holeSeqCBOR, 0)
 		case "repo", "did":
-			kind = holeDIDCBOR
-			t.original.did = bytes.Clone(s.text())
+			v.did = bytes.Clone(s.text())
+			s.hole(from, s.at, holeDIDCBOR, 0)
 		case "time":
-			kind = holeTimeCBOR
-			t.original.time = bytes.Clone(s.text())
+			v.time = bytes.Clone(s.text())
+			s.hole(from, s.at, holeTimeCBOR, 0)
 		case "rev":
 			if rev := s.text(); len(rev) == tidLen {
-				kind = holeRev
-				from = s.at - tidLen
-				t.original.rev = tid(rev)
+				v.rev = tid(rev)
+				s.hole(s.at-tidLen, s.at, holeRev, 0)
 			}
 		case "ops":
-			cuts = t.scanOps(s, cuts)
+			s.ops()
 		default:
 			s.skip()
 		}
-		if kind != 0 {
-			cuts = append(cuts, cut{from: from, to: s.at, kind: kind})
-		}
 	}
-	return cuts
 }
 
-// scanOps finds the record keys that are TIDs. Equal keys in one frame share one index, because
+// ops finds the record keys that are TIDs. Equal keys in one frame share one index, because
 // lexicons join records that way (a post and its thread gate).
-func (t *template) scanOps(s *scanner, cuts []cut) []cut {
-	t.ops = s.count(cbor.Array)
-	for range t.ops {
+func (s *templateScanner) ops() {
+	s.t.ops = s.count(cbor.Array)
+	for range s.t.ops {
 		var action string
 		var path []byte
 		end := 0
@@ -123,9 +120,8 @@ func (t *template) scanOps(s *scanner, cuts []cut) []cut {
 			continue
 		}
 		use := rkeyUse{collection: string(collection), action: action}
-		cuts = append(cuts, cut{from: end - tidLen, to: end, kind: holeRKey, rkey: t.rkeyIndex(tid(rkey), use)})
+		s.hole(end-tidLen, end, holeRKey, s.t.rkeyIndex(tid(rkey), use))
 	}
-	return cuts
 }
 
 // rkeyIndex returns the index of rkey in the template's list, which it joins if it is new.
