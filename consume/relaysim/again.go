@@ -16,8 +16,8 @@ type sentFrame struct {
 // maxAgain is how many frames can be sent once more.
 const maxAgain = 4096
 
-// keep notes a frame, into memory that is used again.
-func (a *again) keep(t *template, v *values) {
+// keep notes a frame, into memory that is used again, and returns it.
+func (a *again) keep(t *template, v *values) *sentFrame {
 	if len(a.sent) < maxAgain {
 		a.sent = append(a.sent, sentFrame{})
 	}
@@ -26,6 +26,7 @@ func (a *again) keep(t *template, v *values) {
 	did, at, rkeys := append(s.v.did[:0], v.did...), append(s.v.time[:0], v.time...), append(s.v.rkeys[:0], v.rkeys...)
 	s.template, s.v = t, *v
 	s.v.did, s.v.time, s.v.rkeys = did, at, rkeys
+	return s
 }
 
 // take returns the next frame that must be sent once more; nil: none is.

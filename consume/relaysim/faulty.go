@@ -253,14 +253,19 @@ func (m *faultyMix) note(tmpl *template) {
 // inject returns the faulty commit that must be sent before tmpl's frame, or instead of it if
 // replaces is set. It may be nil. Where tmpl's frame cannot have the next fault, a later one is to.
 func (m *faultyMix) inject(tmpl *template, now time.Time, withTruth bool) (faulty *template, replaces bool) {
-	kind := &m.kinds[m.next]
-	if !m.follows[string(tmpl.original.did)] {
+	kind, did := &m.kinds[m.next], string(tmpl.original.did)
+	if !m.follows[did] {
 		return nil, false
 	}
 	frame := tmpl.frame.append(nil, &tmpl.original)
-	if kind.inject != nil {
-		var ok bool
-		if frame, ok = kind.in(frame, now); !ok {
+	if kind.inject == nil { // the commit is lost
+		if !(&faultyCommit{}).takeApart(frame) {
+			return nil, false
+		}
+		m.follows[did] = false
+	} else {
+		frame, ok := kind.in(frame, now)
+		if !ok {
 			return nil, false
 		}
 		var err error
@@ -268,10 +273,6 @@ func (m *faultyMix) inject(tmpl *template, now time.Time, withTruth bool) (fault
 			panic("relaysim: " + err.Error()) // it is well-formed
 		}
 		m.injected = kind.Name
-	} else if !(&faultyCommit{}).takeApart(frame) {
-		return nil, false
-	} else {
-		m.follows[string(tmpl.original.did)] = false
 	}
 	m.count, m.next = 0, (m.next+1)%len(m.kinds)
 	return faulty, kind.replaces

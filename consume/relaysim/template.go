@@ -15,7 +15,7 @@ import (
 type template struct {
 	frame pattern
 	truth pattern // the frame's truth lines
-	raw   []byte  // a captured frame as it was found; nil for generated ones
+	raw   []byte  // a captured frame that is sent as it was found; nil: the pattern is sent
 
 	ofSync bool // truth is of a #sync
 

@@ -51,37 +51,50 @@ func (t *traffic) done() bool { return t.cfg.Once && t.cycle > 0 }
 // must not be called once the traffic is done.
 func (t *traffic) append(b *batch, epoch uint32, seq int64) {
 	t.faulty.injected = ""
+	t.frame().send(b, epoch, seq)
+}
+
+// frame returns the next frame, which is good until the next call.
+func (t *traffic) frame() *sentFrame {
 	if s := t.again.take(); s != nil {
-		s.send(b, epoch, seq)
-		return
+		return s
 	}
 	if t.churn.isDue() {
 		tmpl := t.churn.template()
-		t.again.keep(tmpl, &tmpl.original)
-		(&sentFrame{tmpl, tmpl.original}).send(b, epoch, seq)
-		return
+		return t.again.keep(tmpl, &tmpl.original)
 	}
-	if t.faulty.isDue() && t.appendFaulty(b, epoch, seq) {
-		return
+	if t.faulty.isDue() {
+		if s := t.faultyFrame(); s != nil {
+			return s
+		}
 	}
 	tmpl := t.templates[t.next]
-	v := &t.v
-	*v = tmpl.original
-	v.epoch = epoch
-	switch {
-	case t.cfg.verbatim():
-		b.add(v.seq, false, tmpl.raw)
-	default:
-		v.seq, v.time = seq, t.clock.tick()
+	t.v = tmpl.original
+	if !t.cfg.verbatim() {
+		t.v.time = t.clock.tick()
 		if t.cycle > 0 || t.cfg.Capture != "" { // captured ones were sent before
 			t.rewrite(tmpl)
 		}
-		b.addPattern(seq, &tmpl.frame, v)
 	}
-	t.again.keep(tmpl, v)
 	t.faulty.note(tmpl)
-	b.truth = tmpl.truth.append(b.truth, v)
 	t.advance()
+	return t.again.keep(tmpl, &t.v)
+}
+
+// faultyFrame returns the faulty commit that is due, before the next frame or instead of it; nil:
+// the next frame must be sent.
+func (t *traffic) faultyFrame() *sentFrame {
+	at := t.clock.tick()
+	tmpl, replaces := t.faulty.inject(t.templates[t.next], time.UnixMicro(t.clock.last), t.world.cfg.truth)
+	if replaces {
+		t.advance()
+	}
+	if tmpl == nil {
+		return nil
+	}
+	s := &sentFrame{tmpl, tmpl.original}
+	s.v.time = at
+	return s
 }
 
 // advance goes on to the next template.
@@ -110,28 +123,16 @@ func (t *traffic) dropSyncs() {
 	}
 }
 
-// appendFaulty adds the faulty commit that is due, before the next frame or instead of it. It
-// returns false if the next frame must be added.
-func (t *traffic) appendFaulty(b *batch, epoch uint32, seq int64) bool {
-	at := t.clock.tick()
-	tmpl, replaces := t.faulty.inject(t.templates[t.next], time.UnixMicro(t.clock.last), t.world.cfg.truth)
-	if replaces {
-		t.advance()
-	}
-	if tmpl == nil {
-		return false
-	}
-	v := tmpl.original
-	v.time = at
-	(&sentFrame{tmpl, v}).send(b, epoch, seq)
-	return true
-}
-
-// send adds the frame to b, under another number.
+// send adds the frame to b, under another number unless it was captured and is sent verbatim.
 func (s *sentFrame) send(b *batch, epoch uint32, seq int64) {
 	v := s.v
-	v.epoch, v.seq = epoch, seq
-	b.addPattern(seq, &s.template.frame, &v)
+	v.epoch = epoch
+	if raw := s.template.raw; raw != nil {
+		b.add(v.seq, false, raw)
+	} else {
+		v.seq = seq
+		b.addPattern(seq, &s.template.frame, &v)
+	}
 	b.truth = s.template.truth.append(b.truth, &v)
 }
 
