@@ -95,7 +95,7 @@ func TestMeter(t *testing.T) {
 // TestProfileTable: the parts of an event's time add up to what server, relay and clients took.
 func TestProfileTable(t *testing.T) {
 	r := &ingestResult{seconds: 2, reading: &meter{events: 1000}, server: 8 * time.Millisecond, relay: 2 * time.Millisecond, clients: time.Millisecond,
-		metrics: map[string]float64{"millrace_pipeline_block_events_sum": 5000, "millrace_pipeline_block_events_count": 10}}
+		blocks: blockCounts{blocks: 10, events: 5000}}
 	if r.rate() != 500 || r.each(r.server) != 8 || r.eventsABlock() != "500" {
 		t.Errorf("%v events/s, %v µs of the server, %s events a block", r.rate(), r.each(r.server), r.eventsABlock())
 	}

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"sync/atomic"
 	"time"
@@ -152,7 +153,7 @@ func graphHTTP(ctx context.Context, args []string, d time.Duration, out io.Write
 	if err != nil {
 		return err
 	}
-	server, err := startProcess(ctx, self, append(append([]string{"graph"}, args...), "-child", "server")...)
+	server, err := startProcess(exec.CommandContext(ctx, self, append(append([]string{"graph"}, args...), "-child", "server")...))
 	if err != nil {
 		return err
 	}

@@ -20,9 +20,9 @@ type ingestResult struct {
 	server   time.Duration // CPU time of each
 	relay    time.Duration
 	clients  time.Duration
-	resident int64              // the server's, most of what was seen while it counted, in bytes
-	peak     int64              // and ever
-	metrics  map[string]float64 // what the server's counters grew by
+	resident int64       // the server's, most of what was seen while it counted, in bytes
+	peak     int64       // and ever
+	blocks   blockCounts // that the server committed
 }
 
 // rate is events a second.
@@ -35,11 +35,10 @@ func (r *ingestResult) each(cpu time.Duration) float64 {
 
 // eventsABlock is the mean of what the server committed; the baseline has no blocks.
 func (r *ingestResult) eventsABlock() string {
-	const blocks = "millrace_pipeline_block_events"
-	if r.metrics[blocks+"_count"] == 0 {
+	if r.blocks.blocks == 0 {
 		return "–"
 	}
-	return grouped(r.metrics[blocks+"_sum"] / r.metrics[blocks+"_count"])
+	return grouped(r.blocks.events / r.blocks.blocks)
 }
 
 // cellParts is the running parts of a cell.
@@ -82,14 +81,16 @@ func (f *ingestFlags) measure(ctx context.Context, c *ingestCell, dir string) (r
 	defer cancel()
 	p, args := &cellParts{}, f.relayArgs(c)
 	var t *truth // nil: the baseline is not compared
+	var to *os.File
 	if c.group != groupJetstream {
-		if t, err = newTruth(filepath.Join(dir, "truth")); err != nil {
+		if t, to, err = newTruth(); err != nil {
 			return nil, err
 		}
 		defer t.close()
-		args = append(args, "--truth", t.name)
 	}
-	if p.relay, err = startRelay(ctx, f.relaysim(), args...); err != nil {
+	p.relay, err = startRelay(ctx, f.relaysim(), to, args...)
+	to.Close()
+	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, p.relay.stop()) }()
@@ -178,10 +179,7 @@ func (p *cellParts) count(ctx context.Context, r *ingestResult) error {
 		return err
 	}
 	r.server, r.relay, r.clients = after.server.cpu-before.server.cpu, after.relay.cpu-before.relay.cpu, after.clients.cpu-before.clients.cpu
-	r.metrics = map[string]float64{}
-	for name, v := range after.metrics {
-		r.metrics[name] = v - before.metrics[name]
-	}
+	r.blocks = blockCounts{after.blocks.blocks - before.blocks.blocks, after.blocks.events - before.blocks.events}
 	if err := profiled.Wait(); err != nil {
 		return err
 	}
@@ -193,7 +191,7 @@ func (p *cellParts) count(ctx context.Context, r *ingestResult) error {
 type sample struct {
 	server, relay, clients usage
 	frames                 int64
-	metrics                map[string]float64
+	blocks                 blockCounts
 }
 
 func (p *cellParts) sample() (s sample, err error) {
@@ -202,7 +200,7 @@ func (p *cellParts) sample() (s sample, err error) {
 	s.clients, errs[1] = usageOf(os.Getpid())
 	s.server, errs[2] = p.server.usage()
 	s.frames, errs[3] = p.relay.messages()
-	s.metrics, errs[4] = p.server.scrape()
+	s.blocks, errs[4] = p.server.blocks()
 	return s, errors.Join(errs[:]...)
 }
 

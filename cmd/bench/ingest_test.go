@@ -111,18 +111,13 @@ func TestTruth(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip(runtime.GOOS)
 	}
-	truth, err := newTruth(filepath.Join(t.TempDir(), "truth"))
+	truth, f, err := newTruth()
 	if err != nil {
 		t.Fatal(err)
 	}
 	const lines = 5000
 	long := strings.Repeat("x", 3<<20)
 	go func() {
-		f, err := os.OpenFile(truth.name, os.O_WRONLY, 0)
-		if err != nil {
-			t.Error(err)
-			return
-		}
 		defer f.Close()
 		var all []byte
 		for i := range lines {

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"sync"
-	"syscall"
 
 	"github.com/bluesky-social/indigo/atproto/syntax"
 )
@@ -17,7 +16,6 @@ import (
 // relay writes it into a pipe: at full speed a file would take the disk that is measured. One
 // goroutine calls next.
 type truth struct {
-	name  string
 	lines chan []byte
 	err   error // after lines is closed
 
@@ -29,25 +27,22 @@ const (
 	maxTruthLines  = 1 << 18 // how far the relay may be ahead of the subscriber
 )
 
-// newTruth makes the pipe, which the relay must open for writing.
-func newTruth(name string) (*truth, error) {
-	if err := makePipe(name); err != nil {
-		return nil, fmt.Errorf("make the pipe for relaysim's truth file: %w", err)
+// newTruth makes the pipe. The relay has its end, to, from its start on; the caller closes to.
+func newTruth() (t *truth, to *os.File, err error) {
+	from, to, err := os.Pipe()
+	if err != nil {
+		return nil, nil, fmt.Errorf("make the pipe for relaysim's truth file: %w", err)
 	}
-	t := &truth{name: name, lines: make(chan []byte, maxTruthLines)}
+	t = &truth{lines: make(chan []byte, maxTruthLines)}
 	t.running.Go(func() {
 		defer close(t.lines)
-		t.err = t.read()
+		defer from.Close()
+		t.err = t.read(from)
 	})
-	return t, nil
+	return t, to, nil
 }
 
-func (t *truth) read() error {
-	f, err := os.Open(t.name)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
+func (t *truth) read(f *os.File) error {
 	if err := growPipe(f, truthPipeBytes); err != nil {
 		return fmt.Errorf("grow the pipe: %w", err)
 	}
@@ -86,13 +81,7 @@ func (t *truth) discard() {
 }
 
 // close waits for what discard still reads. The relay must have ended.
-func (t *truth) close() {
-	// A relay that never opened the pipe keeps its reader waiting for a writer.
-	if f, err := os.OpenFile(t.name, os.O_WRONLY|syscall.O_NONBLOCK, 0); err == nil {
-		f.Close()
-	}
-	t.running.Wait()
-}
+func (t *truth) close() { t.running.Wait() }
 
 // errDiffers says that an event is not the one that must come here.
 var errDiffers = errors.New("the event is not the one that the relay sent next")

@@ -37,7 +37,7 @@ func (b *linksBench) follow(ctx context.Context) (err error) {
 	if err := b.programs.build(ctx, b.work, false); err != nil {
 		return err
 	}
-	r, err := startRelay(ctx, b.relaysim(), "--generate", "2000", "--rate", strconv.Itoa(lagRate),
+	r, err := startRelay(ctx, b.relaysim(), nil, "--generate", "2000", "--rate", strconv.Itoa(lagRate),
 		"--window-frames", ratedWindowFrames, "--window-bytes", ratedWindowBytes)
 	if err != nil {
 		return err

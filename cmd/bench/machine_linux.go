@@ -10,9 +10,6 @@ import (
 // childAttributes has a child die with us.
 func childAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
 
-// makePipe makes a named pipe.
-func makePipe(name string) error { return unix.Mkfifo(name, 0o600) }
-
 // growPipe gives a pipe room for so many bytes.
 func growPipe(f *os.File, bytes int) error {
 	_, err := unix.FcntlInt(f.Fd(), unix.F_SETPIPE_SZ, bytes)

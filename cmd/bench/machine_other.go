@@ -13,8 +13,6 @@ var errLinux = errors.New("this measurement runs on Linux only")
 
 func childAttributes() *syscall.SysProcAttr { return nil }
 
-func makePipe(string) error { return errLinux }
-
 func growPipe(*os.File, int) error { return errLinux }
 
 func dropPages(*os.File) error { return errLinux }

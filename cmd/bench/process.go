@@ -35,14 +35,14 @@ const (
 	keptLines    = 40
 )
 
-// startProcess starts a child. It is killed when ctx ends.
-func startProcess(ctx context.Context, name string, args ...string) (*process, error) {
-	p := &process{cmd: exec.CommandContext(ctx, name, args...), lines: make(chan string, keptLines), done: make(chan struct{})}
+// startProcess starts a child.
+func startProcess(cmd *exec.Cmd) (*process, error) {
+	p := &process{cmd: cmd, lines: make(chan string, keptLines), done: make(chan struct{})}
 	p.cmd.SysProcAttr = childAttributes()
 	r, w := io.Pipe()
 	p.cmd.Stdout, p.cmd.Stderr = w, w
 	if err := p.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", filepath.Base(name), err)
+		return nil, fmt.Errorf("start %s: %w", filepath.Base(cmd.Path), err)
 	}
 	p.running.Go(func() {
 		p.listen(r)

@@ -120,7 +120,7 @@ func openReplayLog(dir string, dicts *dict.Registry) (*replay.Log, error) {
 
 // read takes the relay's frames until the log has its events.
 func (b *replayBuilder) read(ctx context.Context, relaysim string) error {
-	r, err := startRelay(ctx, relaysim, "--generate", fmt.Sprint(b.m.Params.world()))
+	r, err := startRelay(ctx, relaysim, nil, "--generate", fmt.Sprint(b.m.Params.world()))
 	if err != nil {
 		return err
 	}

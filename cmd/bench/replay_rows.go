@@ -283,7 +283,7 @@ func (b *replayBench) measureLive(ctx context.Context) (err error) {
 	if err := b.copyLog(data); err != nil {
 		return err
 	}
-	r, err := startRelay(ctx, b.relaysim(), "--rate", fmt.Sprint(b.liveRate), "--generate", fmt.Sprint(b.m.Params.world()))
+	r, err := startRelay(ctx, b.relaysim(), nil, "--rate", fmt.Sprint(b.liveRate), "--generate", fmt.Sprint(b.m.Params.world()))
 	if err != nil {
 		return err
 	}

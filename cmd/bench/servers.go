@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -23,9 +22,15 @@ type relay struct {
 	url string // ws://…
 }
 
-func startRelay(ctx context.Context, program string, args ...string) (r *relay, err error) {
+// startRelay starts one that writes its truth into a pipe; nil: into none.
+func startRelay(ctx context.Context, program string, truth *os.File, args ...string) (r *relay, err error) {
 	r = &relay{}
-	if r.process, err = startProcess(ctx, program, append([]string{"--listen", "127.0.0.1:0", "--wait-for-consumer"}, args...)...); err != nil {
+	cmd := exec.CommandContext(ctx, program, append([]string{"--listen", "127.0.0.1:0", "--wait-for-consumer"}, args...)...)
+	if truth != nil {
+		cmd.ExtraFiles = []*os.File{truth}
+		cmd.Args = append(cmd.Args, "--truth", "/dev/fd/3")
+	}
+	if r.process, err = startProcess(cmd); err != nil {
 		return nil, err
 	}
 	return r, r.await(listening(&r.url))
@@ -72,7 +77,7 @@ func startMillrace(ctx context.Context, program, relay, data string, args ...str
 	s = &server{}
 	args = append([]string{"serve", "--relay", relay, "--data-dir", data, "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0",
 		"--log-format", "json", "--min-free-disk", "0"}, args...)
-	if s.process, err = startProcess(ctx, program, args...); err != nil {
+	if s.process, err = startProcess(exec.CommandContext(ctx, program, args...)); err != nil {
 		return nil, err
 	}
 	return s, s.await(func(line string) bool {
@@ -95,7 +100,7 @@ func startBaseline(ctx context.Context, relay, dir string) (s *server, err error
 		return nil, err
 	}
 	s = &server{}
-	if s.process, err = startProcess(ctx, self, "jetstream", "-relay", relay, "-dir", dir); err != nil {
+	if s.process, err = startProcess(exec.CommandContext(ctx, self, "jetstream", "-relay", relay, "-dir", dir)); err != nil {
 		return nil, err
 	}
 	err = s.await(listening(&s.addr))
@@ -117,8 +122,8 @@ func startOriginal(ctx context.Context, program, relay, data string) (s *server,
 		*addr = listener.Addr().String()
 		listener.Close()
 	}
-	if s.process, err = startProcess(ctx, program, "--ws-url", relay+subscribeRepos, "--data-dir", data, "--listen-addr", s.addr,
-		"--metrics-listen-addr", s.metrics, "--max-sub-rate", "1e9"); err != nil {
+	if s.process, err = startProcess(exec.CommandContext(ctx, program, "--ws-url", relay+subscribeRepos, "--data-dir", data, "--listen-addr", s.addr,
+		"--metrics-listen-addr", s.metrics, "--max-sub-rate", "1e9")); err != nil {
 		return nil, err
 	}
 	for begun := time.Now(); ; {
@@ -153,24 +158,20 @@ func checkJetstream(program *string) (err error) {
 	return nil
 }
 
-// scrape reads the server's Prometheus metrics into a map from the name with its labels.
-func (s *server) scrape() (map[string]float64, error) {
+// blockCounts is how many blocks a server has committed, and their events.
+type blockCounts struct{ blocks, events float64 }
+
+// blocks reads them from the server's metrics.
+func (s *server) blocks() (n blockCounts, err error) {
 	if s.metrics == "" {
-		return nil, nil
+		return n, nil
 	}
 	raw, err := httpGet("http://" + s.metrics + "/metrics")
-	metrics := map[string]float64{}
 	for line := range strings.Lines(string(raw)) {
-		line = strings.TrimSpace(line)
-		at := strings.LastIndexByte(line, ' ')
-		if at < 0 || line[0] == '#' {
-			continue
-		}
-		if v, err := strconv.ParseFloat(line[at+1:], 64); err == nil {
-			metrics[line[:at]] = v
-		}
+		_, _ = fmt.Sscanf(line, "millrace_pipeline_block_events_count %g", &n.blocks) // of its line only
+		_, _ = fmt.Sscanf(line, "millrace_pipeline_block_events_sum %g", &n.events)
 	}
-	return metrics, err
+	return n, err
 }
 
 // httpGet returns what an address of this machine answers.

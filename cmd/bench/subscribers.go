@@ -234,7 +234,7 @@ func (f *subscribersFlags) relay(ctx context.Context, s scenario, truth string, 
 	if s.name == originalScenario {
 		args = append(args, "--keep-record-keys") // a record is looked for by its path
 	}
-	return startRelay(ctx, f.relaysim(), args...)
+	return startRelay(ctx, f.relaysim(), nil, args...)
 }
 
 // start starts the scenario's server.
