@@ -45,6 +45,7 @@
 //	00 "floor"               -> n below which no sequence begins; see SkipAhead
 //	00 "collections"         -> last collection number
 //	00 "import"              -> progress of an import; while it exists the store does not open
+//	00 "imported"            -> header of the dump that the store was made from
 //	01 sequence(4)           -> last n given out
 //	02 NSID                  -> collection number
 //	03 number(4)             -> NSID

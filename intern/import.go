@@ -32,7 +32,8 @@ func checkDump(r io.Reader) (*Summary, error) {
 // Import brings a dump into an empty store: names and keys, then the counters, last the header that
 // makes it a store. The store has the dump's store ID and prefix bits. The dump is
 // checked whole before anything is written. Begun again after an interruption it goes on where it
-// was. progress, if not nil, gets the number of names written so far.
+// was, and changes nothing once the store has it all. progress, if not nil, gets the number of
+// names written so far.
 func Import(ctx context.Context, store kv.Store, r io.ReadSeeker, progress func(names uint64)) (*Summary, error) {
 	summary, err := checkDump(r)
 	if err == nil {
@@ -66,7 +67,12 @@ func (m *importer) run(ctx context.Context) error {
 	h := newHeader(int(m.reader.header.prefixBits), m.store.Limits())
 	h.storeID = m.reader.header.storeID
 	m.target = h.codec
-	if err := kv.Run(ctx, m.store, func(txn kv.Txn) error { return m.begin(ctx, txn) }); err != nil {
+	complete := false
+	err := kv.Run(ctx, m.store, func(txn kv.Txn) (err error) {
+		complete, err = m.begin(ctx, txn)
+		return err
+	})
+	if err != nil || complete {
 		return err
 	}
 	for {
@@ -87,29 +93,31 @@ func (m *importer) run(ctx context.Context) error {
 }
 
 // begin finds out how far an earlier import has come, or makes sure that the store is empty.
-func (m *importer) begin(ctx context.Context, txn kv.Txn) error {
-	value, err := kv.GetOne(ctx, txn, []byte(keyImport))
-	if err != nil {
-		return err
+func (m *importer) begin(ctx context.Context, txn kv.Txn) (complete bool, err error) {
+	values := make([][]byte, 2)
+	if err := txn.Get(ctx, [][]byte{[]byte(keyImport), []byte(keyImported)}, values); err != nil {
+		return false, err
 	}
-	header := m.reader.header.appendTo(nil)
-	if value != nil {
+	header := string(m.reader.header.appendTo(nil))
+	if string(values[1]) == header {
+		return true, nil
+	}
+	if value := values[0]; value != nil {
 		at := len(value) - 8
-		if at < 0 || string(value[:at]) != string(header) {
-			return fmt.Errorf("%w; it holds the beginning of another file's import", errNotEmpty)
+		if at < 0 || string(value[:at]) != header {
+			return false, fmt.Errorf("%w; it holds the beginning of another file's import", errNotEmpty)
 		}
 		m.done = int64(binary.BigEndian.Uint64(value[at:]))
-		return nil
+		return false, nil
 	}
 	if h, err := loadHeader(ctx, txn); err == nil && h.storeID == m.reader.header.storeID {
-		return fmt.Errorf("%w; this one is of the same dump, or what it was made from: nothing is left to do", errNotEmpty)
+		return false, fmt.Errorf("%w; this one has the file's store ID: the file may be of it, or of a copy", errNotEmpty)
 	}
 	err = txn.Scan(ctx, kv.Range{Begin: []byte{0}, End: []byte{0xff}}, func(kv.Pair) (bool, error) { return false, errNotEmpty })
-	if err != nil {
-		return err
+	if err == nil {
+		m.setProgress(txn, m.reader.offset)
 	}
-	m.setProgress(txn, m.reader.offset)
-	return nil
+	return false, err
 }
 
 func (m *importer) setProgress(txn kv.Txn, offset int64) {
@@ -175,6 +183,7 @@ func (m *importer) finish(ctx context.Context, h header) error {
 			txn.Set([]byte(keySkipped), appendNumber(skipped))
 		}
 		txn.Clear([]byte(keyImport))
+		txn.Set([]byte(keyImported), m.reader.header.appendTo(nil))
 		return nil
 	})
 }

@@ -25,6 +25,7 @@ const (
 	keySkipped     = "\x00floor"       // where sequences without a counter begin; see SkipAhead
 	keyCollections = "\x00collections" // last collection number given out
 	keyImport      = "\x00import"      // how far an import has come
+	keyImported    = "\x00imported"    // the header of the dump that the store was made from
 )
 
 // entry is a name as it is stored: DIDs packed, authorities and collections as numbers.
