@@ -15,10 +15,9 @@
 // # Stages
 //
 // Workers translate and seal. One goroutine takes the jobs in the relay's order and stamps them.
-// Several ask the resolvers for UIDs. With Config.References one takes the jobs in the relay's
-// order again, and fills in what their records had; without, there is no such stage. One commits:
-// sealed jobs that follow each other share one sync. What is in the log is then applied to the
-// reference store.
+// Several ask the resolvers for UIDs, if there are any. With Config.References one takes the jobs
+// in the relay's order again, and fills in what their records had. One commits: sealed jobs that
+// follow each other share one sync. What is in the log is then applied to the reference store.
 //
 // # Concurrency
 //

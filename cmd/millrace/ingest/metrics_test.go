@@ -20,7 +20,8 @@ import (
 )
 
 // TestMetrics: frames, events and what was dropped are counted once, by what they are. So they are
-// where a frame is translated a second time because it comes to much JSON.
+// where a frame is translated a second time because it comes to much JSON. Without UIDs no block
+// waits for them.
 func TestMetrics(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	cfg := Config{Log: &fakeLog{}, InFlightBytes: 8 << 20, Collections: []string{"a.b.*"}, Registerer: reg}
@@ -49,6 +50,9 @@ func TestMetrics(t *testing.T) {
 	}
 	got := make(map[string]float64)
 	for name, n := range gather(t, reg) {
+		if name == "millrace_pipeline_wait_seconds_total intern" && n > 0 {
+			t.Errorf("blocks waited %v s for UIDs, which they do not get", n)
+		}
 		if n > 0 && strings.HasPrefix(name, "millrace_translate") {
 			got[name] = n
 		}

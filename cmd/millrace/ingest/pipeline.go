@@ -494,7 +494,11 @@ func (p *Pipeline) forward(ctx context.Context, j *job) error {
 	if p.hydrates != nil {
 		p.hydrates <- j
 	}
-	p.queue(p.interns, j, stageIntern)
+	if p.cfg.NewResolver == nil {
+		p.queue(p.seals, j, stageSeal)
+	} else {
+		p.queue(p.interns, j, stageIntern)
+	}
 	return nil
 }
 
@@ -505,7 +509,7 @@ func (p *Pipeline) internAll(ctx context.Context) error {
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	for range internsInFlight {
-		var r Resolver // nil: events get no UIDs
+		var r Resolver // nil: no job comes
 		if p.cfg.NewResolver != nil {
 			r = p.cfg.NewResolver()
 		}
@@ -525,7 +529,7 @@ func (p *Pipeline) intern(ctx context.Context, r Resolver) error {
 		if p.hydrates != nil {
 			j.changes.batch.Since = p.cfg.References.Hydrated()
 		}
-		if r != nil && len(j.batch.Events) > 0 {
+		if len(j.batch.Events) > 0 {
 			if err := r.Resolve(ctx, &j.batch); err != nil {
 				return fmt.Errorf("intern: %w", err)
 			}
