@@ -29,6 +29,7 @@ type metrics struct {
 	readers        prometheus.Counter
 	readersTrimmed prometheus.Counter
 	variants       prometheus.Counter
+	v2Dropped      prometheus.Counter
 	trims          prometheus.Counter
 	trimmedBlocks  prometheus.Counter
 	clockSteps     prometheus.Counter
@@ -54,6 +55,7 @@ func newMetrics(reg prometheus.Registerer, l *Log) *metrics {
 	m.readers = counter("readers_total", "Readers made.")
 	m.readersTrimmed = counter("readers_trimmed_total", "Readers whose place in the log was trimmed.")
 	m.variants = counter("variants_built_total", "Variants of newest blocks built because they are not stored.")
+	m.v2Dropped = counter("v2_dropped_total", "Events left out where v2's wire was built, because a bug gave them other JSON.")
 	m.trims = counter("trims_total", "Trims that dropped something.")
 	m.trimmedBlocks = counter("trimmed_blocks_total", "Blocks dropped by retention.")
 	m.clockSteps = counter("clock_steps_total", "Steps of the wall clock by more than a minute.")

@@ -76,6 +76,29 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// TestV2Dropped: events whose JSON is not as translate makes it are counted where v2's wire is
+// built, whether they come from the tail or the store.
+func TestV2Dropped(t *testing.T) {
+	for _, tail := range []int64{1, 1 << 20} {
+		clock, reg := newTestClock(), prometheus.NewRegistry()
+		cfg := testConfig(t, vfs.NewMem(), clock)
+		cfg.Registerer, cfg.TailBytes = reg, tail
+		a := &lines{t: t, l: mustOpen(t, cfg), clock: clock}
+		a.append(a.block(1, 1, 1, format.Place{Seq: 1}, format.Place{Seq: 1, Op: 1}))
+		a.append(a.block(1, 2, 2, format.Place{Seq: 2}))
+		r := mustRead(t, a.l, ReaderConfig{Cursor: TimeCursor(0), V2: true})
+		for c := (Chunk{}); !c.Live; {
+			if err := r.Next(&c); err != nil || c.Bytes > 0 {
+				t.Fatalf("%d bytes, %v", c.Bytes, err)
+			}
+		}
+		want := map[string]float64{"v2_dropped_total": 3}
+		if d := cmp.Diff(want, gathered(t, reg, want)); d != "" {
+			t.Errorf("with a tail of %d bytes, -want +got:\n%s", tail, d)
+		}
+	}
+}
+
 // gathered returns the values of the metrics that are wanted.
 func gathered(t *testing.T, reg *prometheus.Registry, want map[string]float64) map[string]float64 {
 	t.Helper()

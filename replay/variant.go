@@ -97,6 +97,7 @@ func (p *nextCall) frames(blk *Block) (frames, error) {
 		built.data, built.ends = b.All(blk.plain)
 		built.payloads = b.Payloads
 		l.metrics.variants.Inc()
+		l.metrics.v2Dropped.Add(float64(b.Dropped))
 		return built, nil
 	})
 	return shared.frames, err
@@ -185,6 +186,7 @@ func (p *nextCall) matchBuilt(cand candidate, stored *storedPart, i, end int) (i
 	if err != nil {
 		return i, err
 	}
+	defer func() { r.log.metrics.v2Dropped.Add(float64(b.Dropped)) }()
 	if cand.others == 0 {
 		p.lookAhead(cand.idx, stored.pages.StoredBytes())
 	}

@@ -26,6 +26,8 @@ type FrameBuilder struct {
 	PayloadBytes int
 	// Payloads are the sizes of those that All framed and compressed, on v2's wire; else nil.
 	Payloads []uint32
+	// Dropped counts events without a frame: see Append.
+	Dropped int
 
 	v2      v2Encoder
 	scratch []byte
@@ -82,7 +84,10 @@ func (b *FrameBuilder) Append(dst []byte, i int, plain []byte) []byte {
 func (b *FrameBuilder) appendPayload(dst []byte, i int, payload []byte) []byte {
 	if x := b.V2; x != nil {
 		seq := V2Seq(b.SeqBase, x.Seq[i], x.Op[i])
-		dst, _ = b.v2.append(dst, x.KindAt(i), seq, x.TimeUS[i], payload, referencesOfEvent{b.References, i})
+		dst, ok := b.v2.append(dst, x.KindAt(i), seq, x.TimeUS[i], payload, referencesOfEvent{b.References, i})
+		if !ok {
+			b.Dropped++
+		}
 		return dst
 	}
 	if b.Extended == nil {
