@@ -34,7 +34,9 @@ func TestWhyNewGeneration(t *testing.T) {
 	d := &daemon{log: log, refs: store}
 	end := log.Progress()
 	at := func(seq int64) replay.EpochEnd { return replay.EpochEnd{Epoch: end.Epoch, Seq: end.Seq + seq} }
-	if why := d.whyNewGeneration("basis", at(0)); !strings.Contains(why, "none") {
+	cfg, other := &config{}, &config{collections: []string{"a.b.c"}}
+	basis := cfg.referencesBasis("store", 7)
+	if why := d.whyNewGeneration(basis, at(0)); !strings.Contains(why, "none") {
 		t.Errorf("without a generation: %q", why)
 	}
 	for _, tc := range []struct {
@@ -42,12 +44,14 @@ func TestWhyNewGeneration(t *testing.T) {
 		store, from int64 // from the end of the log
 		why         string
 	}{
-		{"basis", 0, 0, ""},
-		{"other", 0, 0, "changed"},
-		{"basis", 0, 1, "references were off"},
-		{"basis", 1, 0, "older"},
+		{basis, 0, 0, ""},
+		{other.referencesBasis("store", 7), 0, 0, "--collections"},
+		{cfg.referencesBasis("store", 77), 0, 0, "UIDs were skipped"},
+		{other.referencesBasis("store2", 7), 0, 0, "the UID store is another"},
+		{basis, 0, 1, "references were off"},
+		{basis, 1, 0, "older"},
 	} {
-		if err := store.Begin("basis", at(tc.store)); err != nil {
+		if err := store.Begin(basis, at(tc.store)); err != nil {
 			t.Fatal(err)
 		}
 		why := d.whyNewGeneration(tc.basis, at(tc.from))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -190,7 +191,11 @@ func (j *internJob) skipAhead(ctx context.Context) error {
 	fmt.Fprintf(j.stdout, "raised %d sequences, and where unused ones begin, by %d\n", raised, j.by)
 	// The first start on a backup raises them once more, and keeps its reference store.
 	if dir := j.storeDir(); dir != "" {
-		if _, err := readBackupManifest(dir); err != nil {
+		m, err := readBackupManifest(dir)
+		if _, none := os.Stat(filepath.Join(dir, "refs")); m == nil && none == nil {
+			fmt.Fprintf(j.stderr, "the next start makes the reference store in %s anew, from the log: import older records again\n", dir)
+		}
+		if err != nil {
 			return markRestored(dir)
 		}
 	}

@@ -92,7 +92,7 @@ func (d *daemon) openReferences(ctx context.Context, shares memoryShares, backup
 	}
 	from, _ := d.log.References()
 	if why := d.whyNewGeneration(basis, from); why != "" {
-		logger.Info("the reference store begins anew", "why", why, "epoch", from.Epoch, "seq", from.Seq)
+		logger.Info("the reference store begins anew: records from before this seq are unknown until they are imported", "why", why, "epoch", from.Epoch, "seq", from.Seq)
 		// A store that replaces one that was moved away has its generation's number again.
 		if err := feed.Forget(d.cfg.graphFile()); err != nil {
 			return err
@@ -126,13 +126,27 @@ func (d *daemon) whyNewGeneration(basis string, from replay.EpochEnd) string {
 	case g.Number == 0:
 		return "there was none"
 	case g.Basis != basis:
-		return "--collections or the UID store changed"
+		return whyNewBasis(g.Basis, basis)
 	case at.Before(from):
 		return "references were off, or the log was trimmed past it"
 	case (references.Position{Epoch: end.Epoch, Seq: end.Seq}).Before(at):
 		return "the log is older than it"
 	}
 	return ""
+}
+
+// whyNewBasis says what differs between two bases.
+func whyNewBasis(was, is string) string {
+	wasUIDs, _, _ := strings.Cut(was, basisCollections)
+	isUIDs, _, _ := strings.Cut(is, basisCollections)
+	wasStore, _, _ := strings.Cut(wasUIDs, ",")
+	switch {
+	case wasUIDs == isUIDs:
+		return "--collections changed"
+	case strings.HasPrefix(isUIDs, wasStore+","):
+		return "UIDs were skipped"
+	}
+	return "the UID store is another one"
 }
 
 // followLog rolls the reference store forward, and logs how far it is now and then.

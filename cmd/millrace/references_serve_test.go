@@ -134,9 +134,13 @@ func TestReferencesRestored(t *testing.T) {
 		t.Fatalf("millrace backup: exit code %d\n%s", code, out)
 	}
 	interrupted, late, skipped := copyOf(t, stopped), copyOf(t, stopped), copyOf(t, stopped)
-	if code, out := millrace(t, "intern", "skip-ahead", "--data-dir", skipped); code != exitOK {
-		t.Fatalf("millrace intern skip-ahead: exit code %d\n%s", code, out)
+	skipAhead := func(dir string, anew bool) {
+		t.Helper()
+		if code, out := millrace(t, "intern", "skip-ahead", "--data-dir", dir); code != exitOK || strings.Contains(out, "reference store") != anew {
+			t.Fatalf("millrace intern skip-ahead: exit code %d\n%s", code, out)
+		}
 	}
+	skipAhead(skipped, false)
 	failToStart(t, relay.url, interrupted)
 	for range 2 { // UIDs are skipped by each
 		failToStartLate(t, relay.url, late)
@@ -174,6 +178,7 @@ func TestReferencesRestored(t *testing.T) {
 	}
 	goesOn("backup of a restored one", second, 1)
 	goesOn("other collections", running, 2, "--collections=a.b.c")
+	skipAhead(running, true)
 }
 
 // TestBackupOfWhatIsOff: an online backup has the stores that the server does not use. A server
