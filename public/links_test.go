@@ -59,6 +59,30 @@ func TestLinksAreServed(t *testing.T) {
 	}
 }
 
+// TestViewMethods: paths of links and of the graph take GET and HEAD, and answer others as they
+// answer other errors.
+func TestViewMethods(t *testing.T) {
+	cfg := Config{Dictionaries: newRegistry(t), UIDs: unknownUIDs{}, Log: newTestLog(t).Log, Links: buildingLinks{}, Graph: buildingGraph{}}
+	off := cfg
+	off.Links, off.Graph = nil, nil
+	for _, cfg := range []Config{cfg, off} {
+		s, err := newServer(cfg, eventLog{rangeOf: func() replay.Range { return replay.Range{} }}, defaultTiming())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range []string{"/links", "/links/all", "/links/unknown", "/xrpc/blue.microcosm.links.getBacklinks", "/xrpc/a.b.c", "/sets", "/sets/count", "/graph/mutuals", "/graph/unknown"} {
+			w := httptest.NewRecorder()
+			s.Handler().ServeHTTP(w, httptest.NewRequest("POST", path, nil))
+			if h := w.Header(); w.Code != 405 || h.Get("Allow") != "GET, HEAD" || w.Body.String() != `{"error":"MethodNotAllowed","message":"this path takes GET"}`+"\n" {
+				t.Errorf("POST %s: %d %s %v", path, w.Code, w.Body, h)
+			}
+			if status, _ := ask(s.Handler(), "HEAD", path, ""); status == 405 {
+				t.Errorf("HEAD %s is not allowed", path)
+			}
+		}
+	}
+}
+
 // buildingGraph is not complete yet.
 type buildingGraph struct{ graph.Queries }
 

@@ -8,7 +8,7 @@ import (
 )
 
 // routeUnknown answers requests for endpoints of links and of the graph that do not exist, or that
-// the server was started without.
+// the server was started without, and requests with other methods.
 func (s *Server) routeUnknown(mux *http.ServeMux) {
 	unknown := func(message string, paths ...string) {
 		for _, path := range paths {
@@ -23,5 +23,12 @@ func (s *Server) routeUnknown(mux *http.ServeMux) {
 		unknown("no such endpoint: docs/graph.md lists those of the graph", "/sets/", "/graph/")
 	} else {
 		unknown("the graph is off: it needs serve --references=on --graph", "/sets", "/sets/", "/graph/")
+	}
+	wrong := &viewapi.Error{Status: http.StatusMethodNotAllowed, Name: "MethodNotAllowed", Message: "this path takes GET"}
+	for _, path := range []string{"/links", "/links/", "/xrpc/", "/sets", "/sets/", "/graph/"} {
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Allow", "GET, HEAD")
+			wrong.ServeHTTP(w, r)
+		})
 	}
 }
