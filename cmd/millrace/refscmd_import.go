@@ -20,13 +20,13 @@ func refsImportCommand() *command {
 	return &command{
 		name: "millrace references import", args: "FILE…", summary: "read what records point at from repositories, or from rows",
 		about: `A file is a repository as a CAR file (com.atproto.sync.getRepo), or rows as NDJSON or CSV with did, collection, rkey,
-path and subject, those of an account together in one file; plain, or compressed with gzip or zstd; - is standard
-input. A file replaces what is known of its accounts; if several files have an account, the newest counts, or the
-first of equal age. What the log has of an account from then on is laid over the file; if the log does not reach back
-that far, the file is refused as too old. A repository is as old as its last commit, unless --as-of says when it was
-fetched; rows count as ten minutes older than it says, as clocks differ. A repository's blocks and tree are checked,
-the signature of its commit is not. Begun again, an import passes over what it has done, and over what is older.
-Exit code 1: some files or accounts were refused, as standard error says.`,
+path and subject (NDJSON's names in any case), those of an account together in one file; plain, or compressed with gzip
+or zstd; - is standard input. A file replaces what is known of its accounts; if several files have an account, the
+newest counts, or the first of equal age. What the log has of an account from then on is laid over the file; if the log
+does not reach back that far, the file is refused as too old. A repository is as old as its last commit, unless --as-of
+says when it was fetched; rows count as ten minutes older than it says, as clocks differ. A repository's blocks and
+tree are checked, the signature of its commit is not. Begun again, an import passes over what it has done, and over
+what is older. Exit code 1: some files or accounts were refused, as standard error says.`,
 		flags: fs, twins: storeTwins(), check: c.check, run: c.run,
 	}
 }

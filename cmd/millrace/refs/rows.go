@@ -80,7 +80,8 @@ func (r *Reader) readRows(ctx context.Context, next rows, sink Sink) error {
 	}
 }
 
-// jsonRows reads a JSON object a line. Empty lines are passed over, as are unknown members.
+// jsonRows reads a JSON object a line. Empty lines are passed over, as are unknown members. As
+// encoding/json does, it takes a member's name in any case, and of members with one name the last.
 func jsonRows(in io.Reader) rows {
 	lines, line := bufio.NewScanner(in), 0
 	lines.Buffer(nil, maxRowBytes)
