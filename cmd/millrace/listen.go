@@ -13,6 +13,22 @@ import (
 	"golang.org/x/net/netutil"
 )
 
+// checkListen tries the addresses before anything is opened for writing, which may begin an epoch
+// or switch references off. No listener stays open: its clients would wait for the stores.
+func (c *config) checkListen() error {
+	for _, flag := range []struct{ name, address string }{{"listen", c.listen}, {"metrics-listen", c.metricsListen}} {
+		if flag.address == "" {
+			continue
+		}
+		l, err := net.Listen("tcp", flag.address)
+		if err != nil {
+			return adviseListen(err, flag.name, flag.address)
+		}
+		_ = l.Close()
+	}
+	return nil
+}
+
 // listen opens the listeners, and records for commands on this machine where the one for operators
 // is.
 func (d *daemon) listen() error {

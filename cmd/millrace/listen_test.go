@@ -2,12 +2,36 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
+
+// TestListenIsTaken: a start at an address that is taken changes nothing.
+func TestListenIsTaken(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	dir := filepath.Join(t.TempDir(), "data")
+	for _, flag := range []string{"--listen", "--metrics-listen"} {
+		err := newDaemonError(t, "--relay", "relay.example.com", "--data-dir", dir, flag, taken.Addr().String())
+		if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), flag) {
+			t.Errorf("%s: %v", flag, err)
+		}
+		if _, err := os.Stat(dir); !os.IsNotExist(err) {
+			t.Errorf("%s: the data directory: %v", flag, err)
+		}
+	}
+}
 
 // TestStopWithAllMetricsConnections: a server stops in order though clients hold all connections
 // that --metrics-listen has, and more wait for one.

@@ -165,6 +165,9 @@ func (d *daemon) openStores(ctx context.Context, shares memoryShares) error {
 	if err := cfg.checkUIDStore(); err != nil {
 		return err
 	}
+	if err := cfg.checkListen(); err != nil {
+		return err
+	}
 	if err := pebbleguard.MakeDir(vfs.Default, cfg.dataDir); err != nil {
 		return adviseDataDir(err, cfg.dataDir)
 	}
