@@ -276,13 +276,17 @@ func failToStart(t *testing.T, relay, dir string) {
 	}
 }
 
-// failToStartLate is failToStart with a reference store that can be opened: what the server
-// verifies with cannot.
+// failToStartLate is failToStart with a reference store that can be opened: the store of keys that
+// the server verifies with cannot.
 func failToStartLate(t *testing.T, relay, dir string) {
 	t.Helper()
-	code, out := millrace(t, serveArgs("", "--relay", relay, "--data-dir", dir, "--references=on", "--verify=flag", "--plc-export", filepath.Join(dir, "none"))...)
+	keys := writeFile(t, filepath.Join(dir, "identities"), "x")
+	code, out := millrace(t, serveArgs("", "--relay", relay, "--data-dir", dir, "--references=on", "--verify=flag")...)
 	if code == exitOK || !strings.Contains(out, "UIDs are skipped") {
 		t.Fatalf("exit code %d\n%s", code, out)
+	}
+	if err := os.Remove(keys); err != nil {
+		t.Fatal(err)
 	}
 }
 

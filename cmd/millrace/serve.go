@@ -165,6 +165,9 @@ func (d *daemon) openStores(ctx context.Context, shares memoryShares) error {
 	if err := cfg.checkUIDStore(); err != nil {
 		return err
 	}
+	if err := cfg.verification.checkExport(); err != nil {
+		return err
+	}
 	if err := cfg.checkListen(); err != nil {
 		return err
 	}

@@ -49,6 +49,14 @@ func (v *verification) validate(given map[string]bool) error {
 	return nil
 }
 
+// checkExport returns an error if the export's file cannot be opened.
+func (v *verification) checkExport() error {
+	if !v.verifies() {
+		return nil
+	}
+	return advise(identity.CheckExport(v.plcExport), "Give --plc-export a file that a PLC directory's /export has made, or leave it out.")
+}
+
 // chainsDir is where the states of accounts are.
 func (c *config) chainsDir() string { return filepath.Join(c.dataDir, "chains") }
 
@@ -101,9 +109,7 @@ func (d *daemon) openVerifier(shares memoryShares) (err error) {
 	if d.verifier.chains, err = chain.Open(d.chainConfig(d.log.Progress(), shares)); err != nil {
 		return adviseDataDir(err, d.cfg.dataDir)
 	}
-	if d.verifier.keys, err = identity.Open(d.identityConfig(shares)); errors.Is(err, identity.ErrExport) {
-		return advise(err, "Give --plc-export a file that a PLC directory's /export has made, or leave it out.")
-	}
+	d.verifier.keys, err = identity.Open(d.identityConfig(shares))
 	return adviseDataDir(err, d.cfg.dataDir)
 }
 
