@@ -25,8 +25,8 @@ type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
-// sameSignal is how long after a signal others are taken for the same one: what sends it to a process
-// may send it to its process group as well, as timeout(1) does.
+// sameSignal is how long after a signal others are taken for the same one: what sends it to a
+// process may send it to its process group as well, as timeout(1) does.
 const sameSignal = time.Second
 
 func main() {
