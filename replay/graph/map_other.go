@@ -1,7 +1,11 @@
-//go:build !unix
+//go:build !linux
 
 package graph
 
-func mapBytes(n int) ([]byte, error) { return make([]byte, n), nil }
+import "syscall"
 
-func unmapBytes([]byte) {}
+func mapBytes(n int) ([]byte, error) {
+	return syscall.Mmap(-1, 0, n, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+}
+
+func unmapBytes(b []byte) { _ = syscall.Munmap(b) }
