@@ -50,7 +50,7 @@ func advice(err error) string {
 	case errors.Is(err, os.ErrDeadlineExceeded), isTimeout(err):
 		return "it does not answer: check host and port of --relay, and what firewalls let through"
 	// which has no type
-	case errors.Is(err, websocket.ErrBadHandshake), strings.Contains(err.Error(), "malformed HTTP"):
+	case errors.Is(err, websocket.ErrBadHandshake), errors.Is(err, errLongHandshake), strings.Contains(err.Error(), "malformed HTTP"):
 		return "it does not speak websocket: check host and port of --relay"
 	}
 	return ""

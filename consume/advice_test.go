@@ -96,6 +96,15 @@ func TestAdvice(t *testing.T) {
 			return "ws://" + c.LocalAddr().String()
 		}, "nothing listens there"},
 		{"no HTTP", raw(func(c net.Conn) { fmt.Fprint(c, "220 smtp.example.com ready\r\n\r\n"); c.Close() }), "does not speak websocket"},
+		{"an answer without an end", raw(func(c net.Conn) {
+			fmt.Fprint(c, "HTTP/1.1 101 Switching Protocols\r\nServer: ")
+			for range 16 { // no more, for this test's memory
+				if _, err := c.Write(make([]byte, 1<<20)); err != nil {
+					break
+				}
+			}
+			c.Close()
+		}), "does not speak websocket"},
 		{"no answer", raw(func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }), "it does not answer"},
 		{"no such host", func(*testing.T) string { return "relay.invalid" }, "DNS"},
 	} {

@@ -10,13 +10,21 @@ import (
 	"time"
 )
 
+// maxHandshakeBytes is how much is read from a relay before the upgrade is answered. What is left
+// of the last read may be frames.
+const maxHandshakeBytes = 1 << 20
+
+// errLongHandshake ends a handshake of more than maxHandshakeBytes.
+var errLongHandshake = errors.New("its answer has no end")
+
 // wire is the connection below TLS. Each read may take timeout, counted from its beginning: time
 // between reads does not count.
 type wire struct {
 	net.Conn
-	timeout time.Duration // zero during the handshake, which has a deadline of its own
-	waiting atomic.Bool   // a read is under way
-	cutBy   atomic.Pointer[cause]
+	timeout   time.Duration // zero during the handshake, which has a deadline of its own
+	handshake int           // bytes that were read during it
+	waiting   atomic.Bool   // a read is under way
+	cutBy     atomic.Pointer[cause]
 
 	idle func() bool     // see Config.Idle; nil: none
 	raw  syscall.RawConn // set if idle is
@@ -51,10 +59,15 @@ func (w *wire) Read(p []byte) (int, error) {
 		if w.cutBy.Load() != nil { // cut came before the deadline just set, and was undone by it
 			return 0, net.ErrClosed
 		}
+	} else if w.handshake > maxHandshakeBytes {
+		return 0, errLongHandshake
 	}
 	w.waiting.Store(true)
 	n, err := w.Conn.Read(p)
 	w.waiting.Store(false)
+	if w.timeout == 0 {
+		w.handshake += n
+	}
 	return n, err
 }
 

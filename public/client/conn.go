@@ -22,7 +22,14 @@ const (
 	writeTimeout     = 10 * time.Second
 	readBufferBytes  = 64 << 10
 	pingsPerSilence  = 3
+
+	// maxHandshakeBytes is how much is read from a server before the upgrade is answered. What is
+	// left of the last read may be messages.
+	maxHandshakeBytes = 1 << 20
 )
+
+// errLongHandshake ends a handshake of more than maxHandshakeBytes.
+var errLongHandshake = errors.New("the answer has no end")
 
 // silentHeartbeats is how many heartbeats a millrace may miss.
 const silentHeartbeats = 3
@@ -34,7 +41,8 @@ type liveConn struct {
 	silence time.Duration // for any byte to come
 	onWait  func()        // see Config.OnWait
 
-	started   bool          // the handshake is done
+	handshake int           // bytes that came during the handshake
+	started   bool          // it is done
 	heartbeat time.Duration // for a message to come; 0: it need not
 	messages  int           // that came
 	arriving  bool          // a part of the next one has come
@@ -45,7 +53,12 @@ type liveConn struct {
 // Read implements net.Conn. It is called when all that came before is used up.
 func (c *liveConn) Read(p []byte) (int, error) {
 	if !c.started {
-		return c.Conn.Read(p)
+		if c.handshake > maxHandshakeBytes {
+			return 0, errLongHandshake
+		}
+		n, err := c.Conn.Read(p)
+		c.handshake += n
+		return n, err
 	}
 	switch {
 	case c.seen != c.messages || c.waiting.IsZero():

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -272,6 +273,31 @@ func TestDialEnds(t *testing.T) {
 			t.Errorf("an attempt ends with %v", context.Cause(attempt))
 		}
 	})
+}
+
+// TestEndlessAnswer: a server that never ends its answer to the upgrade does not fill the memory.
+func TestEndlessAnswer(t *testing.T) {
+	c, err := New(Config{URL: "ws://a.test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.hooks.dial = func(context.Context, string, string) (net.Conn, error) {
+		ours, theirs := net.Pipe()
+		var server sync.WaitGroup
+		t.Cleanup(server.Wait)
+		server.Go(func() {
+			defer theirs.Close()
+			_, _ = theirs.Read(make([]byte, 1<<10))
+			_, err := theirs.Write([]byte("HTTP/1.1 101 Switching Protocols\r\nServer: "))
+			for n := 0; n < 16 && err == nil; n++ { // no more, for this test's memory
+				_, err = theirs.Write(make([]byte, 1<<20))
+			}
+		})
+		return ours, nil
+	}
+	if _, err := c.dial(t.Context(), c.servers[0], ""); !errors.Is(err, errLongHandshake) {
+		t.Errorf("ended by %v", err)
+	}
 }
 
 // TestRefusalOf reads what servers answer instead of a subscription.
