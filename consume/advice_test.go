@@ -105,6 +105,7 @@ func TestAdvice(t *testing.T) {
 			}
 			c.Close()
 		}), "does not speak websocket"},
+		{"no body", raw(func(c net.Conn) { fmt.Fprint(c, "HTTP/1.1 500 x\r\nContent-Length: 9\r\n\r\n"); _, _ = io.Copy(io.Discard, c) }), "in trouble"},
 		{"no answer", raw(func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }), "it does not answer"},
 		{"no such host", func(*testing.T) string { return "relay.invalid" }, "DNS"},
 	} {
@@ -115,7 +116,7 @@ func TestAdvice(t *testing.T) {
 				t.Fatal(err)
 			}
 			timeout := patience
-			if tc.name == "no answer" {
+			if tc.name == "no answer" || tc.name == "no body" {
 				timeout = time.Second
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), timeout)
@@ -127,6 +128,9 @@ func TestAdvice(t *testing.T) {
 			}
 			if got := advice(err); !strings.Contains(got, tc.want) {
 				t.Errorf("advice %q for %q, want %q in it", got, err, tc.want)
+			}
+			if tc.name == "301" && !strings.HasSuffix(err.Error(), "301 Moved Permanently, https://other.example.com") {
+				t.Errorf("%q does not say where the relay is", err)
 			}
 		})
 	}

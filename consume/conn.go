@@ -32,7 +32,7 @@ var errTooLong = errors.New("skipping a message over the size limit took too lon
 type refusedError struct {
 	code   int
 	status string
-	name   string // the XRPC error's name, "" if the body is not one
+	name   string // the XRPC error's name, or where else the relay sends us; "": neither
 }
 
 func (e *refusedError) Error() string {
@@ -81,11 +81,11 @@ func open(ctx context.Context, cfg *Config, url string) (*conn, error) {
 		err = context.Cause(hctx)
 	}
 	if err != nil {
+		if resp != nil && errors.Is(err, websocket.ErrBadHandshake) {
+			return nil, refusal(resp) // even if the body did not come in time
+		}
 		if hctx.Err() != nil {
 			return nil, fmt.Errorf("dial the relay: %w", context.Cause(hctx))
-		}
-		if resp != nil && errors.Is(err, websocket.ErrBadHandshake) {
-			return nil, refusal(resp)
 		}
 		return nil, fmt.Errorf("dial the relay: %w", err)
 	}
@@ -107,6 +107,10 @@ func open(ctx context.Context, cfg *Config, url string) (*conn, error) {
 // refusal reads what an HTTP answer has to say. gorilla has read 1024 bytes of the body at most.
 func refusal(resp *http.Response) error {
 	e := &refusedError{code: resp.StatusCode, status: resp.Status}
+	if e.code/100 == 3 {
+		e.name = clip(resp.Header.Get("Location"), maxTextBytes)
+		return e
+	}
 	var body struct {
 		Error string `json:"error"`
 	}
