@@ -147,6 +147,9 @@ func refusalOf(resp *http.Response) error {
 	if json.Unmarshal(body, &named) == nil && named.Error != "" { // as XRPC has it
 		reason = named.Error + ": " + named.Message
 	}
+	if to := resp.Header.Get("Location"); to != "" {
+		reason = "it is at " + to[:min(len(to), 1<<10)]
+	}
 	return &RefusedError{
 		Status: resp.StatusCode, Reason: reason,
 		RetryAfter: parseRetryAfter(resp.Header.Get("Retry-After"), time.Now()),

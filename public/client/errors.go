@@ -43,12 +43,16 @@ var errLeft = errors.New("the loop was left")
 // RefusedError is a server's answer to the handshake that is no subscription.
 type RefusedError struct {
 	Status     int           // of HTTP
-	Reason     string        // the server's own words
+	Reason     string        // the server's own words, or where it sends us
 	RetryAfter time.Duration // 0: the server named no time
 }
 
 func (e *RefusedError) Error() string {
-	return fmt.Sprintf("the server refused: %d %s: %s", e.Status, http.StatusText(e.Status), e.Reason)
+	said := fmt.Sprintf("the server refused: %d %s", e.Status, http.StatusText(e.Status))
+	if e.Reason == "" {
+		return said
+	}
+	return said + ": " + e.Reason
 }
 
 // permanent says whether asking again would change nothing.

@@ -312,6 +312,13 @@ func TestRefusalOf(t *testing.T) {
 			t.Errorf("%.40q: %+v", body, got)
 		}
 	}
+	moved := refusalOf(&http.Response{StatusCode: 301, Header: http.Header{"Location": {"https://b.test/"}}, Body: http.NoBody})
+	if got := moved.Error(); got != "the server refused: 301 Moved Permanently: it is at https://b.test/" {
+		t.Errorf("a redirect is %q", got)
+	}
+	if got := refusalOf(&http.Response{StatusCode: 500, Body: http.NoBody}).Error(); got != "the server refused: 500 Internal Server Error" {
+		t.Errorf("an answer without a body is %q", got)
+	}
 }
 
 // TestDictionaryDir: a directory that cannot be written is no cache, and does no harm.
