@@ -51,7 +51,7 @@ type testHooks struct {
 	resolver *net.Resolver  // nil: the system's
 	dial     dialFunc       // of the PLC directory; nil: a socket
 	webPort  string         // "": that of the URL
-	roots    *x509.CertPool // of hosts of did:web; nil: the system's
+	roots    *x509.CertPool // nil: the system's
 	finished func(did string)
 
 	entries     int // accounts in the cache on disk; 0: defaultEntries

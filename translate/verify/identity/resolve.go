@@ -94,15 +94,15 @@ func (r *resolver) resolve(ctx context.Context, did string) (atcrypto.PublicKey,
 	return key, nil
 }
 
-// plcClient returns the client for the PLC directory. It follows no redirect to another host.
+// plcClient returns the client for the PLC directory. It follows no redirect to another host. It
+// speaks HTTP/1.1, where a request that times out ends its connection, which may be dead.
 func plcClient(cfg *Config) http.Client {
 	dial := cfg.hooks.dial
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: handshakeTimeout}).DialContext
 	}
-	t := transport(dial)
+	t := transport(cfg, dial)
 	t.Proxy = http.ProxyFromEnvironment
-	t.ForceAttemptHTTP2 = true
 	t.MaxIdleConnsPerHost, t.MaxConnsPerHost = cfg.hooks.concurrency, cfg.hooks.concurrency
 	return http.Client{Transport: &limiter{t}, CheckRedirect: func(req *http.Request, via []*http.Request) error {
 		if len(via) > maxRedirects || req.URL.Hostname() != via[0].URL.Hostname() {
@@ -119,14 +119,13 @@ func webClient(cfg *Config) http.Client {
 	if !cfg.AllowPrivate {
 		dialer.Control = refusePrivate
 	}
-	t := transport(func(ctx context.Context, network, address string) (net.Conn, error) {
+	t := transport(cfg, func(ctx context.Context, network, address string) (net.Conn, error) {
 		if cfg.hooks.webPort != "" {
 			host, _, _ := net.SplitHostPort(address)
 			address = net.JoinHostPort(host, cfg.hooks.webPort)
 		}
 		return dialer.DialContext(ctx, network, address)
 	})
-	t.TLSClientConfig = &tls.Config{RootCAs: cfg.hooks.roots}
 	t.DisableKeepAlives = true
 	return http.Client{Transport: &limiter{t}, CheckRedirect: func(req *http.Request, via []*http.Request) error {
 		if len(via) > maxRedirects || req.URL.Scheme != "https" {
@@ -136,12 +135,13 @@ func webClient(cfg *Config) http.Client {
 	}}
 }
 
-func transport(dial dialFunc) *http.Transport {
+func transport(cfg *Config, dial dialFunc) *http.Transport {
 	return &http.Transport{
 		DialContext:            dial,
 		TLSHandshakeTimeout:    handshakeTimeout,
 		IdleConnTimeout:        time.Minute,
 		MaxResponseHeaderBytes: maxHeaderBytes,
+		TLSClientConfig:        &tls.Config{RootCAs: cfg.hooks.roots},
 	}
 }
 

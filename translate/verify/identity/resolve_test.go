@@ -1,0 +1,63 @@
+package identity
+
+import (
+	"context"
+	"crypto/x509"
+	"net"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"millrace/consume/relaysim"
+	"millrace/consume/relaysim/pipenet"
+)
+
+// deadConn loses what is written once it is dead.
+type deadConn struct {
+	net.Conn
+	dead atomic.Bool
+}
+
+func (c *deadConn) Write(p []byte) (int, error) {
+	if c.dead.Load() {
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
+}
+
+// TestDeadConnection: a PLC directory that offers HTTP/2 is asked over a new connection when the
+// present one has died without a word.
+func TestDeadConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		listener := pipenet.Listen()
+		server := httptest.NewUnstartedServer(&relaysim.PLC{})
+		server.Listener.Close()
+		server.Listener, server.EnableHTTP2 = listener, true
+		server.StartTLS()
+		defer server.Close()
+		var conns []*deadConn
+		roots := x509.NewCertPool()
+		roots.AddCert(server.Certificate())
+		r := newResolver(&Config{PLC: "https://example.com", hooks: testHooks{concurrency: 1, roots: roots,
+			dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+				c, err := listener.Dial(ctx, network, address)
+				conns = append(conns, &deadConn{Conn: c})
+				return conns[len(conns)-1], err
+			}}}, nil, nil)
+		defer r.close()
+		if _, err := r.resolve(t.Context(), didOf(1)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		conns[0].dead.Store(true)
+		died, err := time.Now(), context.Canceled
+		for err != nil && time.Since(died) < time.Minute {
+			_, err = r.resolve(t.Context(), didOf(2))
+		}
+		if took := time.Since(died); err != nil || took > 2*fetchTimeout || len(conns) != 2 {
+			t.Errorf("after %v and %d connections: %v", took, len(conns), err)
+		}
+	})
+}
