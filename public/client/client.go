@@ -108,10 +108,13 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// transport returns one for what is asked besides.
+// transport returns one for what is asked besides. It speaks HTTP/1.1, where a request that times
+// out ends its connection, which may be dead.
 func (c *Client) transport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.TLSClientConfig = c.cfg.TLS
+	t.Protocols = new(http.Protocols)
+	t.Protocols.SetHTTP1(true)
 	t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 		return c.hooks.dial(ctx, network, address)
 	}

@@ -1,0 +1,73 @@
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"millrace/consume/relaysim/pipenet"
+)
+
+// deadConn loses what is written once it is dead.
+type deadConn struct {
+	net.Conn
+	dead atomic.Bool
+}
+
+func (c *deadConn) Write(p []byte) (int, error) {
+	if c.dead.Load() {
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
+}
+
+// TestProbeOfDeadConnection: a server that offers HTTP/2 is asked how far it is over a new
+// connection when the present one has died without a word.
+func TestProbeOfDeadConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		listener := pipenet.Listen()
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "{}")
+		}))
+		server.Listener.Close()
+		server.Listener, server.EnableHTTP2 = listener, true
+		server.StartTLS()
+		defer server.Close()
+		roots := x509.NewCertPool()
+		roots.AddCert(server.Certificate())
+		c, err := New(Config{URLs: []string{"wss://example.com", "wss://b.test"}, TLS: &tls.Config{RootCAs: roots}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.probes.CloseIdleConnections()
+		var conns []*deadConn
+		c.hooks.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			nc, err := listener.Dial(ctx, network, address)
+			conns = append(conns, &deadConn{Conn: nc})
+			return conns[len(conns)-1], err
+		}
+		probe := func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), firstAttempt)
+			defer cancel()
+			return c.probe(ctx, c.probes, 0)
+		}
+		if err := probe(); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		conns[0].dead.Store(true)
+		if probe() == nil {
+			t.Error("a dead connection has answered")
+		}
+		if err := probe(); err != nil {
+			t.Error(err)
+		}
+	})
+}
