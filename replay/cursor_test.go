@@ -273,13 +273,13 @@ func TestPositionBeforeBeginNewEpoch(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	cfg.NewEpoch = true
+	cfg.NewEpoch, cfg.Relay = true, "other.example.com"
 	a := &lines{t: t, l: mustOpen(t, cfg), clock: clock}
-	for epoch, want := range map[uint32]string{1: "gap 2-7-0", 2: "gap 2-7-0"} {
-		r := mustRead(t, a.l, ReaderConfig{Cursor: PositionCursor(translate.Position{Stream: StreamOf(testRelay, epoch), Seq: 3})})
+	for epoch, relay := range map[uint32]string{1: testRelay, 2: cfg.Relay} {
+		r := mustRead(t, a.l, ReaderConfig{Cursor: PositionCursor(translate.Position{Stream: StreamOf(relay, epoch), Seq: 3})})
 		defer func() {
-			if got := a.read(r); got != want {
-				t.Errorf("epoch %d: %q, want %q", epoch, got, want)
+			if got := a.read(r); got != "gap 2-7-0" {
+				t.Errorf("epoch %d: %q, want the gap before 2-7-0", epoch, got)
 			}
 		}()
 	}

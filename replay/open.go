@@ -164,7 +164,7 @@ func (o *opener) streams() error {
 	last := streams[len(streams)-1]
 	o.snap.Epoch = last.Epoch
 	switch {
-	case o.cfg.NewEpoch:
+	case o.cfg.NewEpoch && (o.hasFrames(last.Epoch) || last.Relay != o.cfg.Relay):
 		return o.newEpoch(last.Epoch)
 	case last.Relay == o.cfg.Relay, o.cfg.Relay == "" && o.cfg.ReadOnly:
 		return nil
@@ -175,10 +175,14 @@ func (o *opener) streams() error {
 		ErrRelayMismatch, last.Relay, o.cfg.Relay)
 }
 
+// hasFrames says whether a frame of the last epoch was committed. Without one it is as good as a new
+// one: a start that is refused later, and repeated, begins no epoch each time.
+func (o *opener) hasFrames(last uint32) bool { return o.stored.Epoch == last && o.stored.Seq > 0 }
+
 // newEpoch begins an epoch of the configured relay after the last one.
 func (o *opener) newEpoch(last uint32) (err error) {
-	var lastSeq int64 // 0: no frame of the epoch was committed
-	if o.stored.Epoch == last {
+	var lastSeq int64
+	if o.hasFrames(last) {
 		lastSeq = o.stored.Seq
 	}
 	streams := o.snap.streams

@@ -122,7 +122,8 @@ func TestNewEpoch(t *testing.T) {
 }
 
 // TestPreviousEpoch: where the last epoch with a frame ended is known until the next has one. So it
-// is across restarts and epochs without a frame, and though the log holds no event.
+// is across restarts and epochs without a frame, and though the log holds no event. One without a
+// frame is followed by another only for another relay.
 func TestPreviousEpoch(t *testing.T) {
 	for _, retention := range []time.Duration{0, time.Hour} {
 		clock := newTestClock()
@@ -131,7 +132,7 @@ func TestPreviousEpoch(t *testing.T) {
 		a := &lines{t: t, l: mustOpen(t, cfg), clock: clock}
 		expect := func(what string, epoch uint32, seq int64, previous EpochEnd) {
 			t.Helper()
-			want := Progress{Stream: StreamOf(testRelay, epoch), Epoch: epoch, Seq: seq, TimeUS: a.stamp, Previous: previous}
+			want := Progress{Stream: StreamOf(cfg.Relay, epoch), Epoch: epoch, Seq: seq, TimeUS: a.stamp, Previous: previous}
 			if diff := cmp.Diff(want, a.l.Progress()); diff != "" {
 				t.Errorf("retention %v, %s: -want +got\n%s", retention, what, diff)
 			}
@@ -145,10 +146,10 @@ func TestPreviousEpoch(t *testing.T) {
 			a.l = mustOpen(t, cfg)
 		}
 		reopen(true)
-		expect("new epoch of a log without frames", 2, 0, EpochEnd{})
-		a.append(a.block(2, 5, 7, format.Place{Seq: 6}))
-		a.append(a.block(2, 8, 9)) // gives no event, and counts all the same
-		expect("frames", 2, 9, EpochEnd{})
+		expect("new epoch of a log without frames", 1, 0, EpochEnd{})
+		a.append(a.block(1, 5, 7, format.Place{Seq: 6}))
+		a.append(a.block(1, 8, 9)) // gives no event, and counts all the same
+		expect("frames", 1, 9, EpochEnd{})
 		clock.advance(2 * time.Hour)
 		if err := a.l.Trim(t.Context()); err != nil {
 			t.Fatal(err)
@@ -157,17 +158,20 @@ func TestPreviousEpoch(t *testing.T) {
 		if got := a.l.Range().Newest; got != (Point{}) {
 			t.Fatalf("the log still holds %v", got)
 		}
-		expect("new epoch", 3, 0, EpochEnd{Epoch: 2, Seq: 9})
+		expect("new epoch", 2, 0, EpochEnd{Epoch: 1, Seq: 9})
 		reopen(false)
-		expect("restart", 3, 0, EpochEnd{Epoch: 2, Seq: 9})
+		expect("restart", 2, 0, EpochEnd{Epoch: 1, Seq: 9})
+		reopen(true) // as if the start before had failed late
+		expect("new epoch, asked for again", 2, 0, EpochEnd{Epoch: 1, Seq: 9})
+		cfg.Relay = "other.example.com"
 		reopen(true)
-		expect("another new epoch", 4, 0, EpochEnd{Epoch: 2, Seq: 9})
-		a.append(a.block(4, 1, 1))
-		expect("first frame", 4, 1, EpochEnd{})
+		expect("new epoch, of another relay", 3, 0, EpochEnd{Epoch: 1, Seq: 9})
+		a.append(a.block(3, 1, 1))
+		expect("first frame", 3, 1, EpochEnd{})
 		reopen(false)
-		expect("restart after it", 4, 1, EpochEnd{})
+		expect("restart after it", 3, 1, EpochEnd{})
 		reopen(true)
-		expect("new epoch after a frame without events", 5, 0, EpochEnd{Epoch: 4, Seq: 1})
+		expect("new epoch after a frame without events", 4, 0, EpochEnd{Epoch: 3, Seq: 1})
 	}
 }
 

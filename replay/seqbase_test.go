@@ -15,6 +15,7 @@ import (
 // TestSeqBases: seqs on v2's wire rise from epoch to epoch, whether an epoch has frames or not, and
 // stay over restarts. A log of a program that knew none gets them.
 func TestSeqBases(t *testing.T) {
+	const other = "other.example.com"
 	clock := newTestClock()
 	cfg := testConfig(t, vfs.NewMem(), clock)
 	a := tenBlocks(t, cfg, clock)
@@ -28,14 +29,20 @@ func TestSeqBases(t *testing.T) {
 	}
 	want := func(what string, epoch uint32, base int64) {
 		t.Helper()
-		p := translate.Position{Stream: StreamOf(testRelay, epoch), Seq: 3, Op: 7}
+		relay := testRelay
+		if epoch == 2 {
+			relay = other
+		}
+		p := translate.Position{Stream: StreamOf(relay, epoch), Seq: 3, Op: 7}
 		if got := a.l.V2Seq(p); got != base+3*1024+7 {
 			t.Errorf("%s: epoch %d has seq %d, want the base %d", what, epoch, got, base)
 		}
 	}
 	want("first epoch", 1, 0)
+	cfg.Relay = other
 	reopen(true)
 	want("second epoch", 2, 11*1024)
+	cfg.Relay = testRelay
 	reopen(true)
 	want("epoch behind an empty one", 3, 12*1024)
 	a.append(a.block(3, 1, 5, format.Place{Seq: 4}))
