@@ -105,7 +105,10 @@ func TestAdvice(t *testing.T) {
 			}
 			c.Close()
 		}), "does not speak websocket"},
-		{"no body", raw(func(c net.Conn) { fmt.Fprint(c, "HTTP/1.1 500 x\r\nContent-Length: 9\r\n\r\n"); _, _ = io.Copy(io.Discard, c) }), "in trouble"},
+		{"no body", raw(func(c net.Conn) {
+			fmt.Fprint(c, "HTTP/1.1 500 x\r\nContent-Length: 9\r\n\r\n")
+			_, _ = io.Copy(io.Discard, c)
+		}), "in trouble"},
 		{"no answer", raw(func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }), "it does not answer"},
 		{"no such host", func(*testing.T) string { return "relay.invalid" }, "DNS"},
 	} {
