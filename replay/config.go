@@ -34,8 +34,8 @@ type Config struct {
 	// Retention must be. Append fails, trims do nothing.
 	ReadOnly bool
 
-	// start a new epoch, unless the last one has no frame yet and is of Relay: the operator says that
-	// the relay's numbering is another one
+	// start a new epoch, unless the last one has no frame yet and is of Relay: the operator says
+	// that the relay's numbering is another one
 	NewEpoch bool
 	UIDStore string // ID of the store that UIDs come from; "": interning is off
 

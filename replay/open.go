@@ -175,8 +175,8 @@ func (o *opener) streams() error {
 		ErrRelayMismatch, last.Relay, o.cfg.Relay)
 }
 
-// hasFrames says whether a frame of the last epoch was committed. Without one it is as good as a new
-// one: a start that is refused later, and repeated, begins no epoch each time.
+// hasFrames says whether a frame of the last epoch was committed. Without one it is as good as a
+// new one: a start that is refused later, and repeated, begins no epoch each time.
 func (o *opener) hasFrames(last uint32) bool { return o.stored.Epoch == last && o.stored.Seq > 0 }
 
 // newEpoch begins an epoch of the configured relay after the last one.
