@@ -128,6 +128,13 @@ func (n *network) release() {
 	}
 }
 
+// connected says whether there are connections since breakAll.
+func (n *network) connected() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.conns) > 0
+}
+
 // breakAll ends all connections at once, wherever they are in a frame.
 func (n *network) breakAll() {
 	n.mu.Lock()
@@ -225,7 +232,9 @@ func TestTailExact(t *testing.T) {
 			if code := tail.interrupt(t); code != exitOK {
 				t.Errorf("exit code %d\n%s", code, &tail.stderr)
 			}
+			net.breakAll() // what the first has left
 			tail = startTail(t, output, args...)
+			waitFor(t, "the second tail to connect", net.connected) // it may find nothing left to write
 			reach(2000)
 			net.breakAll()
 			sim.waitMade(t, frames)
