@@ -8,25 +8,11 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
 	"millrace/consume/relaysim/pipenet"
 )
-
-// deadConn loses what is written once it is dead.
-type deadConn struct {
-	net.Conn
-	dead atomic.Bool
-}
-
-func (c *deadConn) Write(p []byte) (int, error) {
-	if c.dead.Load() {
-		return len(p), nil
-	}
-	return c.Conn.Write(p)
-}
 
 // TestProbeOfDeadConnection: a server that offers HTTP/2 is asked how far it is over a new
 // connection when the present one has died without a word.
@@ -47,10 +33,10 @@ func TestProbeOfDeadConnection(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.probes.CloseIdleConnections()
-		var conns []*deadConn
+		var conns []*pipenet.LossyConn
 		c.hooks.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 			nc, err := listener.Dial(ctx, network, address)
-			conns = append(conns, &deadConn{Conn: nc})
+			conns = append(conns, &pipenet.LossyConn{Conn: nc})
 			return conns[len(conns)-1], err
 		}
 		probe := func() error {
@@ -62,7 +48,7 @@ func TestProbeOfDeadConnection(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		conns[0].dead.Store(true)
+		conns[0].Lost.Store(true)
 		if probe() == nil {
 			t.Error("a dead connection has answered")
 		}

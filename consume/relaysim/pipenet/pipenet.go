@@ -7,6 +7,7 @@ import (
 	"context"
 	"net"
 	"sync"
+	"sync/atomic"
 )
 
 // Listener is a net.Listener that Dial and DialFrom connect to. Safe for concurrent use.
@@ -60,3 +61,18 @@ type conn struct {
 }
 
 func (c conn) RemoteAddr() net.Addr { return c.peer }
+
+// LossyConn is a connection that loses what is written while Lost is set, as a network does that
+// has failed without a word.
+type LossyConn struct {
+	net.Conn
+	Lost atomic.Bool
+}
+
+// Write implements net.Conn.
+func (c *LossyConn) Write(p []byte) (int, error) {
+	if c.Lost.Load() {
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
+}

@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"net"
 	"net/http/httptest"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,19 +12,6 @@ import (
 	"millrace/consume/relaysim"
 	"millrace/consume/relaysim/pipenet"
 )
-
-// deadConn loses what is written once it is dead.
-type deadConn struct {
-	net.Conn
-	dead atomic.Bool
-}
-
-func (c *deadConn) Write(p []byte) (int, error) {
-	if c.dead.Load() {
-		return len(p), nil
-	}
-	return c.Conn.Write(p)
-}
 
 // TestDeadConnection: a PLC directory that offers HTTP/2 is asked over a new connection when the
 // present one has died without a word.
@@ -37,13 +23,13 @@ func TestDeadConnection(t *testing.T) {
 		server.Listener, server.EnableHTTP2 = listener, true
 		server.StartTLS()
 		defer server.Close()
-		var conns []*deadConn
+		var conns []*pipenet.LossyConn
 		roots := x509.NewCertPool()
 		roots.AddCert(server.Certificate())
 		r := newResolver(&Config{PLC: "https://example.com", hooks: testHooks{concurrency: 1, roots: roots,
 			dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 				c, err := listener.Dial(ctx, network, address)
-				conns = append(conns, &deadConn{Conn: c})
+				conns = append(conns, &pipenet.LossyConn{Conn: c})
 				return conns[len(conns)-1], err
 			}}}, nil, nil)
 		defer r.close()
@@ -51,7 +37,7 @@ func TestDeadConnection(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		conns[0].dead.Store(true)
+		conns[0].Lost.Store(true)
 		died, err := time.Now(), context.Canceled
 		for err != nil && time.Since(died) < time.Minute {
 			_, err = r.resolve(t.Context(), didOf(2))
