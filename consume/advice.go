@@ -18,6 +18,7 @@ import (
 func advice(err error) string {
 	var (
 		refused  *refusedError
+		proxied  *proxyError
 		dns      *net.DNSError
 		unknown  x509.UnknownAuthorityError
 		hostname x509.HostnameError
@@ -31,10 +32,6 @@ func advice(err error) string {
 		return "this process may have no more open files: raise LimitNOFILE= in the systemd unit, or ulimit -n"
 	case errors.As(err, &refused):
 		return refused.advice()
-	case errors.As(err, &dns) && dns.IsNotFound:
-		return "no host has this name: check --relay, and the machine's DNS"
-	case errors.As(err, &dns):
-		return "the machine's DNS does not answer"
 	case errors.As(err, &unknown):
 		return "its certificate is of an authority that this machine does not know: install ca-certificates, or the authority's certificate"
 	case errors.As(err, &hostname):
@@ -43,6 +40,12 @@ func advice(err error) string {
 		return "its certificate is not valid now: check this machine's clock; else it is the relay's to renew"
 	case errors.As(err, &record):
 		return "it does not speak TLS: if it is meant to be so, give --relay ws:// instead of wss://"
+	case errors.As(err, &proxied):
+		return "the way there is through the proxy of HTTPS_PROXY (ws://: HTTP_PROXY): check that, or name the relay in NO_PROXY"
+	case errors.As(err, &dns) && dns.IsNotFound:
+		return "no host has this name: check --relay, and the machine's DNS"
+	case errors.As(err, &dns):
+		return "the machine's DNS does not answer"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "nothing listens there: check host and port of --relay, and that the relay runs"
 	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):

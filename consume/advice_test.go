@@ -1,6 +1,7 @@
 package consume
 
 import (
+	"bufio"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"strings"
 	"syscall"
@@ -124,7 +126,7 @@ func TestAdvice(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), timeout)
 			defer cancel()
-			c, err := open(ctx, &Config{hooks: testHooks{dial: (&net.Dialer{Resolver: noDNS}).DialContext}}, u.String())
+			c, err := open(ctx, &Config{hooks: testHooks{dial: (&net.Dialer{Resolver: noDNS}).DialContext, proxy: http.ProxyFromEnvironment}}, u.String())
 			if err == nil {
 				c.close(false)
 				t.Fatal("there is a connection")
@@ -164,6 +166,38 @@ func TestAdviceOfErrors(t *testing.T) {
 		if got := advice(err); got != "" {
 			t.Errorf("%v: %q", err, got)
 		}
+	}
+}
+
+// TestProxyRefuses: a proxy that does not connect is named, with what to do about it, whatever it
+// answers.
+func TestProxyRefuses(t *testing.T) {
+	for _, tc := range []struct{ name, answer, want string }{
+		{"reason", "HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", "Proxy Authentication Required"},
+		{"empty reason", "HTTP/1.1 403 \r\n\r\n", "it refuses, and gives no reason"},
+		{"no reason", "HTTP/1.1 403\r\n\r\n", "it refuses, and gives no reason"},
+		{"no answer", "", "unexpected EOF"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			near, far := net.Pipe()
+			go func() { // ends with the pipe
+				if _, err := http.ReadRequest(bufio.NewReader(far)); err == nil {
+					fmt.Fprint(far, tc.answer)
+				}
+				far.Close()
+			}()
+			hooks := testHooks{
+				dial:  func(context.Context, string, string) (net.Conn, error) { return near, nil },
+				proxy: http.ProxyURL(&url.URL{Scheme: "http", User: url.UserPassword("name", "secret"), Host: "proxy.test:3128"}),
+			}
+			_, err := open(t.Context(), &Config{hooks: hooks}, "wss://relay.test")
+			if want := "dial the relay: through the proxy proxy.test:3128: " + tc.want; fmt.Sprint(err) != want {
+				t.Errorf("%v, want %s", err, want)
+			}
+			if got := advice(err); !strings.Contains(got, "NO_PROXY") {
+				t.Errorf("advice %q", got)
+			}
+		})
 	}
 }
 

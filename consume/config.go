@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -61,8 +63,9 @@ type Config struct {
 
 // testHooks changes what only tests may change. The zero value changes nothing.
 type testHooks struct {
-	dial func(ctx context.Context, network, addr string) (net.Conn, error) // below TLS
-	tls  *tls.Config
+	dial  func(ctx context.Context, network, addr string) (net.Conn, error) // below TLS
+	proxy func(*http.Request) (*url.URL, error)
+	tls   *tls.Config
 }
 
 // EpochEnd is the last frame of an epoch.
@@ -77,6 +80,9 @@ func (c Config) withDefaults() Config {
 	c.UserAgent = cmp.Or(c.UserAgent, "millrace")
 	if c.hooks.dial == nil {
 		c.hooks.dial = (&net.Dialer{}).DialContext
+	}
+	if c.hooks.proxy == nil {
+		c.hooks.proxy = http.ProxyFromEnvironment
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -42,6 +43,16 @@ func (e *refusedError) Error() string {
 	return "the relay answered " + e.status + ", " + e.name
 }
 
+// proxyError is why there is no connection through a proxy.
+type proxyError struct {
+	proxy string // its host and port
+	err   error
+}
+
+func (e *proxyError) Error() string { return fmt.Sprintf("through the proxy %s: %v", e.proxy, e.err) }
+
+func (e *proxyError) Unwrap() error { return e.err }
+
 // conn is one websocket connection to the relay: read by the goroutine that dialled it, written by
 // its keeper.
 type conn struct {
@@ -55,13 +66,14 @@ type conn struct {
 	keeper     sync.WaitGroup
 }
 
-// open dials url and starts the keeper. ctx bounds the connection's life, not only the handshake.
-func open(ctx context.Context, cfg *Config, url string) (*conn, error) {
+// open dials address and starts the keeper. ctx bounds the connection's life, not only the
+// handshake.
+func open(ctx context.Context, cfg *Config, address string) (*conn, error) {
 	hctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
 	var w *wire
 	stop := func() bool { return true }
-	ws, resp, err := (&websocket.Dialer{
+	ws, resp, err := upgrade(hctx, address, cfg, &websocket.Dialer{
 		NetDialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			nc, err := cfg.hooks.dial(ctx, network, addr)
 			if err != nil {
@@ -71,11 +83,10 @@ func open(ctx context.Context, cfg *Config, url string) (*conn, error) {
 			w, stop = &wire{Conn: nc}, context.AfterFunc(hctx, func() { nc.Close() })
 			return w, nil
 		},
-		Proxy:           http.ProxyFromEnvironment,
 		TLSClientConfig: cfg.hooks.tls,
 		ReadBufferSize:  readBufferBytes,
 		WriteBufferSize: 1 << 10,
-	}).DialContext(hctx, url, http.Header{"User-Agent": {cfg.UserAgent}}) //nolint:bodyclose // needs none
+	}) //nolint:bodyclose // needs none
 	if !stop() && err == nil {
 		ws.Close()
 		err = context.Cause(hctx)
@@ -83,9 +94,6 @@ func open(ctx context.Context, cfg *Config, url string) (*conn, error) {
 	if err != nil {
 		if resp != nil && errors.Is(err, websocket.ErrBadHandshake) {
 			return nil, refusal(resp) // even if the body did not come in time
-		}
-		if hctx.Err() != nil {
-			return nil, fmt.Errorf("dial the relay: %w", context.Cause(hctx))
 		}
 		return nil, fmt.Errorf("dial the relay: %w", err)
 	}
@@ -102,6 +110,31 @@ func open(ctx context.Context, cfg *Config, url string) (*conn, error) {
 	ws.SetCloseHandler(func(int, string) error { return nil }) // close answers it
 	c.keeper.Go(func() { c.keep(ctx) })
 	return c, nil
+}
+
+// upgrade dials and shakes hands, through the environment's proxy, if it has one.
+func upgrade(ctx context.Context, address string, cfg *Config, d *websocket.Dialer) (ws *websocket.Conn, resp *http.Response, err error) {
+	var proxy *url.URL
+	d.Proxy = func(r *http.Request) (_ *url.URL, err error) {
+		proxy, err = cfg.hooks.proxy(r)
+		return proxy, err
+	}
+	defer func() {
+		// If a proxy refuses without a reason phrase, gorilla panics, or returns an empty error.
+		if proxy != nil && (recover() != nil || err != nil && err.Error() == "") {
+			err = errors.New("it refuses, and gives no reason")
+		}
+		if err == nil || resp != nil {
+			return
+		}
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		if proxy != nil {
+			err = &proxyError{proxy.Host, err}
+		}
+	}()
+	return d.DialContext(ctx, address, http.Header{"User-Agent": {cfg.UserAgent}})
 }
 
 // refusal reads what an HTTP answer has to say. gorilla has read 1024 bytes of the body at most.

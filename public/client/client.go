@@ -55,7 +55,8 @@ type Client struct {
 
 // testHooks is what tests replace.
 type testHooks struct {
-	dial func(ctx context.Context, network, address string) (net.Conn, error)
+	dial  func(ctx context.Context, network, address string) (net.Conn, error)
+	proxy func(*http.Request) (*url.URL, error)
 }
 
 // New makes a client. It connects when its events are asked for.
@@ -66,7 +67,7 @@ func New(cfg Config) (*Client, error) {
 	}
 	c := &Client{
 		cfg: cfg, header: cfg.Header.Clone(), patience: refusalPatience, options: cfg.Options.clone(),
-		hooks: testHooks{dial: (&net.Dialer{}).DialContext},
+		hooks: testHooks{dial: (&net.Dialer{}).DialContext, proxy: http.ProxyFromEnvironment},
 	}
 	for i, text := range cfg.urls() {
 		u, err := SubscribeURL(text)

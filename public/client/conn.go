@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"sync"
@@ -103,7 +104,6 @@ func (c *Client) dial(ctx context.Context, s *server, query string) (*conn, erro
 	d := websocket.Dialer{
 		HandshakeTimeout: handshakeTimeout,
 		ReadBufferSize:   readBufferBytes,
-		Proxy:            http.ProxyFromEnvironment,
 		TLSClientConfig:  c.cfg.TLS,
 		NetDialContext: func(dialing context.Context, network, address string) (net.Conn, error) {
 			raw, err := c.hooks.dial(dialing, network, address)
@@ -121,13 +121,10 @@ func (c *Client) dial(ctx context.Context, s *server, query string) (*conn, erro
 	}
 	u := *s.subscribe
 	u.RawQuery = query
-	ws, resp, err := d.DialContext(ctx, u.String(), c.header)
+	ws, resp, err := c.upgrade(ctx, &d, u.String())
 	if err != nil {
 		if resp != nil && errors.Is(err, websocket.ErrBadHandshake) {
 			return nil, refusalOf(resp)
-		}
-		if cause := context.Cause(ctx); cause != nil {
-			err = cause // and it closed the connection
 		}
 		return nil, fmt.Errorf("connect: %w", err)
 	}
@@ -136,6 +133,31 @@ func (c *Client) dial(ctx context.Context, s *server, query string) (*conn, erro
 	k := &conn{server: s, ws: ws, live: live, ended: make(chan struct{})}
 	k.pings.Go(func() { k.ping(c.cfg.Silence / pingsPerSilence) })
 	return k, nil
+}
+
+// upgrade dials and shakes hands, through the environment's proxy, if it has one.
+func (c *Client) upgrade(ctx context.Context, d *websocket.Dialer, address string) (ws *websocket.Conn, resp *http.Response, err error) {
+	var proxy *url.URL
+	d.Proxy = func(r *http.Request) (_ *url.URL, err error) {
+		proxy, err = c.hooks.proxy(r)
+		return proxy, err
+	}
+	defer func() {
+		// If a proxy refuses without a reason phrase, gorilla panics, or returns an empty error.
+		if proxy != nil && (recover() != nil || err != nil && err.Error() == "") {
+			err = errors.New("it refuses, and gives no reason")
+		}
+		if err == nil || resp != nil {
+			return
+		}
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause // and it closed the connection
+		}
+		if proxy != nil {
+			err = fmt.Errorf("through the proxy %s: %w", proxy.Host, err)
+		}
+	}()
+	return d.DialContext(ctx, address, c.header)
 }
 
 // refusalOf reads what a server answered instead of what was asked of it.

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -297,6 +298,35 @@ func TestEndlessAnswer(t *testing.T) {
 	}
 	if _, err := c.dial(t.Context(), c.servers[0], ""); !errors.Is(err, errLongHandshake) {
 		t.Errorf("ended by %v", err)
+	}
+}
+
+// TestProxyRefuses: a proxy that does not connect is named, whatever it answers.
+func TestProxyRefuses(t *testing.T) {
+	c, err := New(Config{URL: "wss://a.test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.hooks.proxy = http.ProxyURL(&url.URL{Scheme: "http", User: url.UserPassword("name", "secret"), Host: "proxy.test:3128"})
+	for answer, want := range map[string]string{
+		"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n": "Proxy Authentication Required",
+		"HTTP/1.1 403 \r\n\r\n":                              "it refuses, and gives no reason",
+		"HTTP/1.1 403\r\n\r\n":                               "it refuses, and gives no reason",
+	} {
+		ours, theirs := net.Pipe()
+		var proxy sync.WaitGroup
+		proxy.Go(func() {
+			defer theirs.Close()
+			if _, err := http.ReadRequest(bufio.NewReader(theirs)); err == nil {
+				_, _ = io.WriteString(theirs, answer)
+			}
+		})
+		c.hooks.dial = func(context.Context, string, string) (net.Conn, error) { return ours, nil }
+		_, err := c.dial(t.Context(), c.servers[0], "")
+		if want := "connect: through the proxy proxy.test:3128: " + want; fmt.Sprint(err) != want {
+			t.Errorf("%q: %v, want %s", answer, err, want)
+		}
+		proxy.Wait()
 	}
 }
 
