@@ -81,7 +81,7 @@ func TestReconnectExamples(t *testing.T) {
 		{"Go, v2", client.V2Path, true, []string{binary}, nil},
 		{"JavaScript", "", false, []string{"node", "--experimental-websocket", v1}, []string{"node", "--experimental-websocket", "-e", "WebSocket"}},
 		{"JavaScript, v2", "", true, []string{"node", "--experimental-websocket", v2}, []string{"node", "--experimental-websocket", "-e", "WebSocket"}},
-		{"Python", "", false, []string{"python3", python}, []string{"python3", "-c", "import websockets.sync.client"}},
+		{"Python", "", false, []string{"python3", python}, []string{"python3", "-c", "import inspect, websockets.sync.client as c; inspect.signature(c.connect).parameters['ping_interval']"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

@@ -71,18 +71,23 @@ func lookupUIDs(ctx context.Context, u *url.URL, args []string, stdout io.Writer
 		return err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(req)
+	// A redirect may make a GET of the request.
+	asker := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	resp, err := asker.Do(req)
 	if err != nil {
 		return fmt.Errorf("ask the server: %w", err)
 	}
 	defer resp.Body.Close()
+	if to, err := resp.Location(); err == nil {
+		return fmt.Errorf("%s: %s: it is at %s", u.Redacted(), resp.Status, to.Redacted())
+	}
 	if resp.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
-		return fmt.Errorf("%s: %s: %s", u, resp.Status, strings.TrimSpace(string(text)))
+		return fmt.Errorf("%s: %s: %s", u.Redacted(), resp.Status, strings.TrimSpace(string(text)))
 	}
 	var answer struct{ Strings, UIDs map[string]*string }
 	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
-		return fmt.Errorf("read the answer: %w", err)
+		return fmt.Errorf("%s does not answer as a millrace: %w", u.Redacted(), err)
 	}
 	unknown := 0
 	for _, a := range args {

@@ -2,6 +2,12 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
 	"testing"
 )
 
@@ -38,6 +44,33 @@ func checkUIDs(t *testing.T, events []truthEvent) {
 			check("at://"+event.DID+"/"+event.Commit.Collection+"/"+event.Commit.RKey, e.URI)
 		} else if e.URI != "" {
 			t.Fatalf("an %s event has the URI UID %s", event.Kind, e.URI)
+		}
+	}
+}
+
+// TestUIDsOfAnotherServer: what is no millrace, or sends us elsewhere, is named without a password.
+func TestUIDsOfAnotherServer(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/moved":
+			http.Redirect(w, r, "/page", http.StatusMovedPermanently)
+		case "/page":
+			fmt.Fprint(w, "<html>")
+		}
+	}))
+	defer server.Close()
+	for path, want := range map[string]string{
+		"/moved": "/moved: 301 Moved Permanently: it is at ",
+		"/page":  "/page does not answer as a millrace: ",
+	} {
+		u, err := url.Parse(server.URL + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.User = url.UserPassword("name", "secret")
+		err = lookupUIDs(t.Context(), u, []string{"7"}, io.Discard)
+		if got := fmt.Sprint(err); !strings.Contains(got, u.Host+want) || strings.Contains(got, "secret") {
+			t.Errorf("%s: %s", path, got)
 		}
 	}
 }
