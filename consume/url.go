@@ -57,12 +57,15 @@ func parseURL(raw string) (*url.URL, error) {
 	default:
 		return bad("the scheme is not ws, wss, http or https")
 	}
+	query, err := url.ParseQuery(u.RawQuery)
 	switch {
+	case err != nil:
+		return bad("its query: " + err.Error())
 	case u.User != nil:
 		return bad("user names and passwords are not taken")
 	case u.Fragment != "":
 		return bad("a fragment (#…) means nothing here")
-	case u.Query().Has("cursor"):
+	case query.Has("cursor"):
 		return bad("the cursor is not given in the URL")
 	}
 	if bare && isLoopback(u.Hostname()) {

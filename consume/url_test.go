@@ -61,6 +61,7 @@ func TestBadURL(t *testing.T) {
 		"user:pw@a.test":            "user",
 		"wss://u@a.test":            "user",
 		"a.test#x":                  "fragment",
+		"a.test?cursor=1;x":         "semicolon",
 		"wss://a.test?cursor=5":     "cursor",
 		"bücher.test":               "ASCII",
 		"a b.test":                  "character",

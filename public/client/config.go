@@ -216,6 +216,9 @@ func SubscribeURL(s string) (*url.URL, error) {
 	if u.Host == "" {
 		return nil, fmt.Errorf("%q names no host", s)
 	}
+	if _, err := url.ParseQuery(u.RawQuery); err != nil { // of which u.Query would leave a part out
+		return nil, fmt.Errorf("its query: %w", err)
+	}
 	if u.Path == "" || u.Path == "/" {
 		u.Path = "/subscribe"
 	}

@@ -102,7 +102,7 @@ func TestNewOfURLs(t *testing.T) {
 	if query, hello, err := c.query(t.Context(), c.servers[0], kindMillrace, Options{}); err != nil || hello || !strings.Contains(query, "zstdDictionary=7") {
 		t.Errorf("%s, %t, %v", query, hello, err)
 	}
-	for address, want := range map[string]string{"%": "", "ftp://a": "", "ws://": "", "a.test": "ws://a.test/subscribe", "https://a.test": "wss://a.test/subscribe", "http://a.test/x": "ws://a.test/x"} {
+	for address, want := range map[string]string{"%": "", "ftp://a": "", "ws://": "", "a?wantedDids=did:a:b;x": "", "a?wantedDids=%zz": "", "a.test": "ws://a.test/subscribe", "https://a.test": "wss://a.test/subscribe", "http://a.test/x": "ws://a.test/x"} {
 		if u, err := SubscribeURL(address); (err != nil) != (want == "") || err == nil && u.String() != want {
 			t.Errorf("%s: %v, %v", address, u, err)
 		}
