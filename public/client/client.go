@@ -119,6 +119,13 @@ func (c *Client) transport() *http.Transport {
 	t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 		return c.hooks.dial(ctx, network, address)
 	}
+	t.Proxy = func(r *http.Request) (*url.URL, error) { return c.hooks.proxy(r) }
+	t.OnProxyConnectResponse = func(_ context.Context, proxy *url.URL, _ *http.Request, resp *http.Response) error {
+		if resp.StatusCode == http.StatusOK {
+			return nil
+		}
+		return fmt.Errorf("through the proxy %s: %s", proxy.Host, strings.TrimSpace(resp.Status))
+	}
 	return t
 }
 

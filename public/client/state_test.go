@@ -313,17 +313,23 @@ func TestProxyRefuses(t *testing.T) {
 		"HTTP/1.1 403 \r\n\r\n":                              "it refuses, and gives no reason",
 		"HTTP/1.1 403\r\n\r\n":                               "it refuses, and gives no reason",
 	} {
-		ours, theirs := net.Pipe()
 		var proxy sync.WaitGroup
-		proxy.Go(func() {
-			defer theirs.Close()
-			if _, err := http.ReadRequest(bufio.NewReader(theirs)); err == nil {
-				_, _ = io.WriteString(theirs, answer)
-			}
-		})
-		c.hooks.dial = func(context.Context, string, string) (net.Conn, error) { return ours, nil }
+		c.hooks.dial = func(context.Context, string, string) (net.Conn, error) {
+			ours, theirs := net.Pipe()
+			proxy.Go(func() {
+				defer theirs.Close()
+				if _, err := http.ReadRequest(bufio.NewReader(theirs)); err == nil {
+					_, _ = io.WriteString(theirs, answer)
+				}
+			})
+			return ours, nil
+		}
 		_, err := c.dial(t.Context(), c.servers[0], "")
 		if want := "connect: through the proxy proxy.test:3128: " + want; fmt.Sprint(err) != want {
+			t.Errorf("%q: %v, want %s", answer, err, want)
+		}
+		_, err = c.Range(t.Context())
+		if want := "through the proxy proxy.test:3128: " + strings.TrimSpace(answer[len("HTTP/1.1 "):]); !strings.HasSuffix(fmt.Sprint(err), want) {
 			t.Errorf("%q: %v, want %s", answer, err, want)
 		}
 		proxy.Wait()
