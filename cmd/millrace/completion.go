@@ -35,10 +35,10 @@ func shells() []string { return []string{"bash", "zsh", "fish"} }
 func completionScripts() map[string]string {
 	return map[string]string{
 		"bash": `_millrace() {
-  local IFS=$'\n' line cur="${COMP_WORDS[COMP_CWORD]}"
+  local IFS=$'\n' line cur="${COMP_WORDS[COMP_CWORD]}" program="${COMP_WORDS[0]/#\~\//$HOME/}"
   COMPREPLY=()
   [ "$cur" = "=" ] && cur=
-  for line in $("${COMP_WORDS[0]}" completion words -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null); do
+  for line in $("$program" completion words -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null); do
     case "$line" in
       :file) compopt -o filenames 2>/dev/null; COMPREPLY+=($(compgen -f -- "$cur")) ;;
       :dir) compopt -o filenames 2>/dev/null; COMPREPLY+=($(compgen -d -- "$cur")) ;;
@@ -52,10 +52,10 @@ complete -F _millrace millrace
 _millrace() {
   local line
   local -a found
-  for line in "${(@f)$("${words[1]}" completion words -- "${(@)words[2,CURRENT]}" 2>/dev/null)}"; do
+  for line in "${(@f)$(${(Q)~words[1]} completion words -- "${(@)words[2,CURRENT]}" 2>/dev/null)}"; do
     case "$line" in
-      :file) _files ;;
-      :dir) _files -/ ;;
+      :file) compset -P 1 '-*='; _files ;;
+      :dir) compset -P 1 '-*='; _files -/ ;;
       ?*) found+=("${line/$'\t'/:}") ;;
     esac
   done
@@ -65,10 +65,11 @@ if [ "$funcstack[1]" = "_millrace" ]; then _millrace "$@"; else compdef _millrac
 `,
 		"fish": `function __millrace_complete
   set -l words (commandline -opc)
-  for line in (command $words[1] completion words -- $words[2..-1] (commandline -ct) 2>/dev/null)
+  set -l program (string replace -r '^~/' "$HOME/" -- $words[1])
+  for line in (command $program completion words -- $words[2..-1] (commandline -ct) 2>/dev/null)
     switch $line
       case ':file'
-        __fish_complete_path (commandline -ct)
+        complete -C "'' "(commandline -ct)
       case ':dir'
         __fish_complete_directories (commandline -ct)
       case '*'

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // completed returns what the words after millrace are completed to, without explanations.
@@ -89,17 +91,20 @@ func TestCompletionScripts(t *testing.T) {
 		"bash": `source "$1"; complete -p millrace >/dev/null || exit 3
 COMP_WORDS=(millrace serve --intern ""); COMP_CWORD=3; _millrace; echo "${COMPREPLY[*]}"
 COMP_WORDS=(millrace serve --log-format = j); COMP_CWORD=4; _millrace; echo "${COMPREPLY[*]}"
-COMP_WORDS=(millrace intern import some); COMP_CWORD=3; _millrace; echo "${COMPREPLY[*]}"`,
-		"zsh": `compdef() { :; }; _describe() { print -r -- "${found%%:*}"; }; _files() { print somefile; }
+COMP_WORDS=(millrace intern import some); COMP_CWORD=3; _millrace; echo "${COMPREPLY[*]}"
+COMP_WORDS=('~/bin/millrace' serve --plc-export = some); COMP_CWORD=4; _millrace; echo "${COMPREPLY[*]}"`,
+		"zsh": `compdef() { :; }; _describe() { print -r -- "${found%%:*}"; }; _files() { print -l -- ${words[CURRENT]}*(N); }
+compset() { words[CURRENT]=${words[CURRENT]#${~3}}; }
 source "$1"
 words=(millrace serve --intern ""); CURRENT=4; _millrace
 words=(millrace serve --log-format j); CURRENT=4; _millrace
-words=(millrace intern import some); CURRENT=4; _millrace`,
+words=(millrace intern import some); CURRENT=4; _millrace
+words=('~/bin/millrace' serve --plc-export=some); CURRENT=3; _millrace`,
 		"fish": `source $argv[1]
 string join ' ' (complete -C 'millrace serve --intern ' | cut -f1)
 string join ' ' (complete -C 'millrace serve --log-format j' | cut -f1)
 string join ' ' (complete -C 'millrace intern import some' | cut -f1)
-true`,
+string replace -- --plc-export= '' (complete -C '~/bin/millrace serve --plc-export=some' | cut -f1)`,
 	} {
 		t.Run(shell, func(t *testing.T) {
 			program, err := exec.LookPath(shell)
@@ -113,6 +118,9 @@ true`,
 			dir := t.TempDir()
 			name := writeFile(t, filepath.Join(dir, "script"), text)
 			writeFile(t, filepath.Join(dir, "somefile"), "")
+			if err := os.Symlink(filepath.Dir(bin["millrace"]), filepath.Join(dir, "bin")); err != nil {
+				t.Fatal(err)
+			}
 			args := map[string][]string{
 				"bash": {"--norc", "-c", script, "bash", name}, "zsh": {"-f", "-c", script, "zsh", name}, "fish": {"--no-config", "-c", script, name},
 			}[shell]
@@ -121,9 +129,9 @@ true`,
 			cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(bin["millrace"])+":"+os.Getenv("PATH"), "HOME="+dir)
 			out, err := cmd.CombinedOutput()
 			lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-			want := "pebble fdb off,json,somefile"
+			want := "pebble fdb off,json,somefile,somefile"
 			if shell == "fish" {
-				want = "fdb off pebble,json,somefile" // it sorts
+				want = "fdb off pebble,json,somefile,somefile" // it sorts
 			}
 			if err != nil || strings.Join(lines, ",") != want {
 				t.Errorf("%v; got\n%s\nwant %s", err, out, want)
@@ -133,10 +141,16 @@ true`,
 }
 
 // The manual page has every command and flag, with text escaped, and groff has nothing to warn of.
+// It is the same in the environment of a build.
 func TestManPage(t *testing.T) {
 	code, page := millrace(t, "man")
 	if code != exitOK || !strings.HasPrefix(page, ".TH MILLRACE 1 ") {
 		t.Fatalf("exit code %d\n%.200s", code, page)
+	}
+	t.Setenv("HOME", "")
+	t.Setenv("XDG_CACHE_HOME", "")
+	if _, got := millrace(t, "man"); got != page {
+		t.Errorf("without HOME it is another: %s", cmp.Diff(page, got))
 	}
 	program().eachRunnable(func(c *command) {
 		if !strings.Contains(page, "\n.SH "+strings.ToUpper(roff(c.name))+"\n") {

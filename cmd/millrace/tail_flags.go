@@ -54,9 +54,7 @@ func tailCommand() *command { return (&tailConfig{now: time.Now()}).command() }
 func (c *tailConfig) command() *command {
 	fs := newFlags("tail")
 	c.register(fs)
-	if f := fs.Lookup("dictionary-cache"); f.DefValue != "" {
-		f.DefValue = "the user's" // where that is differs
-	}
+	fs.Lookup("dictionary-cache").DefValue = "the user's" // where that is differs
 	return &command{
 		name: "millrace tail", summary: "print events of a running server, or of any Jetstream, a line each", about: tailAbout,
 		flags: fs,
