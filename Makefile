@@ -4,6 +4,8 @@ LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 FUZZTIME ?= 30s
 MINUTES ?= 10
 PACKAGES ?= ./...
+# git may be absent, or refuse a clone that another user owns: the program then names no commit.
+VCS = $(shell git status >/dev/null 2>&1 && echo auto || echo false)
 
 .DEFAULT_GOAL := build
 .PHONY: help man build build-fdb fdb-test run demo test test-long race soak mutants lint fuzz bench bench-go dictionary release clean distclean
@@ -12,10 +14,10 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## bin/millrace, bin/relaysim and bin/bench
-	$(GO) build -buildvcs=auto -o bin/ ./cmd/...
+	$(GO) build -buildvcs=$(VCS) -o bin/ ./cmd/...
 
 build-fdb: ## the same with FoundationDB; needs its client package, 7.3 or later (docs/foundationdb.md)
-	$(GO) build -buildvcs=auto -tags fdb -o bin/ ./cmd/...
+	$(GO) build -buildvcs=$(VCS) -tags fdb -o bin/ ./cmd/...
 
 fdb-test: ## on the cluster of MILLRACE_TEST_FDB_CLUSTER_FILE, or on private fdbserver processes; those that stop servers always on such
 	$(GO) vet -tags fdb ./intern/... ./cmd/...

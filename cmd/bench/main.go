@@ -101,7 +101,7 @@ func (p *programs) build(ctx context.Context, dir string, noCgo bool) error {
 }
 
 func goBuild(ctx context.Context, cgo, to string, packages ...string) error {
-	cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-o", to}, packages...)...)
+	cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-buildvcs=false", "-o", to}, packages...)...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED="+cgo)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build (run this from the module's directory): %w\n%s", err, out)

@@ -126,6 +126,20 @@ func TestDemo(t *testing.T) {
 	d.wantEnd(t, 0)
 }
 
+// TestBuildWithoutGit: make builds a clone that git refuses as another user's.
+func TestBuildWithoutGit(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "git"), []byte("#!/bin/sh\nexit 128\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "make", "-n", "-C", "../..", "build")
+	cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "build -buildvcs=false ") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // TestDemoFails: a demo that cannot start says why, and leaves nothing behind.
 func TestDemoFails(t *testing.T) {
 	onlyLong(t)

@@ -34,7 +34,7 @@ var fdbBinary = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	out := filepath.Join(filepath.Dir(bin["millrace"]), "millrace-fdb")
-	if text, err := exec.Command("go", "build", "-tags", "fdb", "-o", out, "millrace/cmd/millrace").CombinedOutput(); err != nil {
+	if text, err := exec.Command("go", "build", "-buildvcs=false", "-tags", "fdb", "-o", out, "millrace/cmd/millrace").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, text)
 	}
 	return out, nil

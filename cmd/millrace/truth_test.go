@@ -303,7 +303,7 @@ func (s *simulator) waitMade(t *testing.T, n int64) {
 
 // goBuild builds a command of this module.
 func goBuild(out, pkg string) error {
-	cmd := exec.Command("go", "build", "-o", out, pkg)
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", out, pkg)
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return errors.Join(fmt.Errorf("go build %s: %w", pkg, err), errors.New(string(text)))
 	}
