@@ -81,7 +81,7 @@ man: build ## bin/man/man1/millrace.1 and completion scripts for bash, zsh and f
 	for shell in bash zsh fish; do ./bin/millrace completion $$shell >bin/completions/millrace.$$shell || exit 1; done
 
 clean: ## removes what make made: programs, manual page, logs of the benchmarks; not ./data, the log and UIDs of make run
-	rm -rf bin demo-data "$${XDG_CACHE_HOME:-$$HOME/.cache}/millrace-bench"
+	rm -rf bin "$${XDG_CACHE_HOME:-$$HOME/.cache}/millrace-bench" "$$HOME/Library/Caches/millrace-bench"
 	@if [ -d data ]; then echo "./data, the log and UIDs of make run, is still there: make distclean removes it too"; fi
 
 distclean: clean ## the same, and ./data
