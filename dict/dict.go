@@ -31,8 +31,6 @@ const magic = "\x37\xa4\x30\xec"
 var (
 	errNotDictionary     = errors.New("not a zstd dictionary")
 	errUnknownDictionary = errors.New("unknown dictionary")
-	errTooLarge          = errors.New("content is too large")
-	ErrCorrupt           = errors.New("not one whole zstd frame")
 )
 
 // Dictionary is a checked zstd dictionary. It is immutable and safe for concurrent use.

@@ -101,7 +101,7 @@ func TestRoundTrip(t *testing.T) {
 			jetstreamOpts = append(jetstreamOpts, zstd.WithDecoderDicts(d.Bytes()))
 			smallOpts = append(smallOpts, zstd.WithDecoderDicts(d.Bytes()))
 		}
-		ours, err := NewDecoder(6<<20, ds...)
+		ours, err := NewDecoder(7<<20, ds...)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,11 +1,6 @@
 package dict
 
-import (
-	"encoding/binary"
-	"fmt"
-
-	"github.com/klauspost/compress/zstd"
-)
+import "encoding/binary"
 
 // maxWindowBytes is the largest window that a frame of ours declares, and the length up to which a
 // frame is a single segment. It is what Jetstream's own encoder is set to.
@@ -15,17 +10,6 @@ const windowLog = 17
 
 // maxBlockBytes is the most content that one block of a frame holds (RFC 8878, section 3.1.1.2.4).
 const maxBlockBytes = 128 << 10
-
-// blockHeaderBytes precede each block: last flag, type, size.
-const blockHeaderBytes = 3
-
-// Block types (RFC 8878, section 3.1.1.2.2).
-const (
-	blockRaw = iota
-	blockRLE
-	blockCompressed
-	blockReserved
-)
 
 // maxCompressedLen returns an upper bound of the frame that Encoder.Append makes of n bytes. Append
 // does not allocate if dst has that much room.
@@ -93,65 +77,4 @@ func appendHeader(dst []byte, n int, id uint32) []byte {
 		dst = binary.LittleEndian.AppendUint64(dst, uint64(n))
 	}
 	return dst
-}
-
-// frameInfo is what is known of a frame without decoding it.
-type frameInfo struct {
-	id       uint32 // dictionary ID, 0 if the frame names none
-	sized    bool   // whether the frame states the size of its content
-	maxBytes uint64 // that size, or else the most that its blocks can hold
-}
-
-// inspectFrame checks that src is exactly one frame and returns what its headers say. Every error
-// wraps ErrCorrupt.
-func inspectFrame(src []byte) (frameInfo, error) {
-	var h zstd.Header
-	if err := h.Decode(src); err != nil {
-		return frameInfo{}, fmt.Errorf("%w: read header: %w", ErrCorrupt, err)
-	}
-	if h.Skippable {
-		return frameInfo{}, fmt.Errorf("%w: it is a skippable frame", ErrCorrupt)
-	}
-	rest := src[h.HeaderSize:]
-	var sum uint64
-	for last := false; !last; {
-		if len(rest) < blockHeaderBytes {
-			return frameInfo{}, fmt.Errorf("%w: cut off in a block header", ErrCorrupt)
-		}
-		header := uint32(rest[0]) | uint32(rest[1])<<8 | uint32(rest[2])<<16
-		rest = rest[blockHeaderBytes:]
-		last = header&1 != 0
-		size, stored := uint64(header>>3), uint64(header>>3)
-		switch header >> 1 & 3 {
-		case blockRLE:
-			stored = 1
-		case blockCompressed:
-			size = maxBlockBytes
-		case blockReserved:
-			return frameInfo{}, fmt.Errorf("%w: a block has the reserved type", ErrCorrupt)
-		}
-		if uint64(len(rest)) < stored {
-			return frameInfo{}, fmt.Errorf("%w: cut off in a block", ErrCorrupt)
-		}
-		rest = rest[stored:]
-		sum += min(size, maxBlockBytes)
-	}
-	if h.HasCheckSum {
-		if len(rest) < 4 {
-			return frameInfo{}, fmt.Errorf("%w: cut off in the checksum", ErrCorrupt)
-		}
-		rest = rest[4:]
-	}
-	if len(rest) > 0 {
-		return frameInfo{}, fmt.Errorf("%w: %d bytes follow it", ErrCorrupt, len(rest))
-	}
-	info := frameInfo{id: h.DictionaryID, maxBytes: sum}
-	if h.HasFCS {
-		if h.FrameContentSize > sum {
-			return frameInfo{}, fmt.Errorf("%w: its blocks cannot hold the %d bytes it states", ErrCorrupt, h.FrameContentSize)
-		}
-		info.sized = true
-		info.maxBytes = h.FrameContentSize
-	}
-	return info, nil
 }
