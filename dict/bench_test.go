@@ -20,13 +20,8 @@ func benchEvents(b *testing.B) (events [][]byte, bytesEach int64) {
 // BenchmarkAppend compresses one event an iteration.
 func BenchmarkAppend(b *testing.B) {
 	events, bytesEach := benchEvents(b)
-	for _, m := range Methods() {
-		b.Run(m.String(), func(b *testing.B) {
-			e, err := m.NewEncoder(BuiltIn())
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer e.Close()
+	for name, e := range encoders(b, BuiltIn()) {
+		b.Run(name, func(b *testing.B) {
 			var buf []byte
 			var plain, compressed, i int
 			b.ReportAllocs()

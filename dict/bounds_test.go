@@ -79,7 +79,7 @@ func TestClosedRegistry(t *testing.T) {
 	}
 	compressed := len(e.Append(nil, []byte(testEvent)))
 	r.Close()
-	if got := len(e.Append(nil, []byte(testEvent))); libzstd() && (got <= len(testEvent) || compressed > len(testEvent)/2) {
+	if got := len(e.Append(nil, []byte(testEvent))); Libzstd && (got <= len(testEvent) || compressed > len(testEvent)/2) {
 		t.Errorf("compressed to %d, and to %d after the registry was closed", compressed, got)
 	}
 	for _, id := range []uint32{40_000, 40_001, 7} {
@@ -100,11 +100,6 @@ func TestClosedRegistry(t *testing.T) {
 	if _, err := NewRegistry(other, d, twin); err == nil {
 		t.Error("a registry of two dictionaries with one ID")
 	}
-}
-
-// libzstd says whether this build has it.
-func libzstd() bool {
-	return slices.ContainsFunc(Methods(), func(m Method) bool { return strings.HasPrefix(m.String(), "libzstd") })
 }
 
 // TestTryTrainer: a setting is judged by the dictionary that it makes of some events, on the

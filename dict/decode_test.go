@@ -102,10 +102,13 @@ func TestGolden(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer dec.Close()
-		for _, library := range []string{"libzstd", "klauspost"} {
+		encoders := encoders(t, d)
+		for library, e := range map[string]*Encoder{"libzstd": encoders["own"], "klauspost": encoders["klauspost"]} {
 			path := filepath.Join("testdata", "golden", strconv.Itoa(int(d.ID()))+"-"+library+".zst")
-			if os.Getenv("MILLRACE_UPDATE_GOLDEN") != "" {
-				writeGolden(t, path, library, d)
+			if _, err := os.Stat(path); Libzstd && err != nil && os.Getenv("MILLRACE_UPDATE_GOLDEN") != "" {
+				if err := os.WriteFile(path, e.Append(nil, []byte(testEvent)), 0o644); err != nil {
+					t.Fatal(err)
+				}
 			}
 			frame, err := os.ReadFile(path)
 			if err != nil {
@@ -118,26 +121,6 @@ func TestGolden(t *testing.T) {
 				t.Errorf("%s: %d bytes of %d: it does not use the dictionary", path, len(frame), len(testEvent))
 			}
 		}
-	}
-}
-
-// writeGolden writes a golden frame unless there is one.
-func writeGolden(t *testing.T, path, library string, d *Dictionary) {
-	t.Helper()
-	if _, err := os.Stat(path); err == nil {
-		return
-	}
-	i := slices.IndexFunc(Methods(), func(m Method) bool { return strings.HasPrefix(m.String(), library) })
-	if i < 0 {
-		t.Fatalf("this build has no %s", library)
-	}
-	e, err := Methods()[i].NewEncoder(d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close()
-	if err := os.WriteFile(path, e.Append(nil, []byte(testEvent)), 0o644); err != nil {
-		t.Fatal(err)
 	}
 }
 

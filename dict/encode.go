@@ -18,7 +18,13 @@ type coder interface {
 
 // NewEncoder returns an encoder with d, or without a dictionary if d is nil. Close it after use: it
 // may own memory outside of Go's heap.
-func NewEncoder(d *Dictionary) (*Encoder, error) { return Methods()[0].NewEncoder(d) }
+func NewEncoder(d *Dictionary) (*Encoder, error) {
+	c, err := newCoder(d)
+	if err != nil {
+		return nil, err
+	}
+	return &Encoder{d: d, c: c}, nil
+}
 
 // Append appends src as one zstd frame (see the package comment) to dst and returns the extended
 // slice. It keeps neither; they must not overlap. It never fails: should the encoder run out of

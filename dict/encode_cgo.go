@@ -21,18 +21,14 @@ import (
 // libzstdLevel is libzstd's level for events; docs/dictionaries.md has the measurements.
 const libzstdLevel = 1
 
-// libzstdMethods are the levels of libzstd worth comparing.
-func libzstdMethods() []Method {
-	var ms []Method
-	for _, level := range []int{libzstdLevel, 3, 6} {
-		ms = append(ms, Method{fmt.Sprintf("libzstd %d", level), func(d *Dictionary) (coder, error) { return newLibzstdCoder(d, level) }})
-	}
-	return ms
-}
+// Libzstd says whether an Encoder is libzstd; else it is klauspost/compress.
+const Libzstd = true
+
+func newCoder(d *Dictionary) (coder, error) { return newLibzstdCoder(d) }
 
 // checkLoads reports whether libzstd takes raw as a dictionary.
 func checkLoads(raw []byte) error {
-	cdict, err := digest(raw, libzstdLevel)
+	cdict, err := digest(raw)
 	if err != nil {
 		return err
 	}
@@ -42,7 +38,6 @@ func checkLoads(raw []byte) error {
 
 // libzstdCoder is the coder of libzstd. Its memory is C's until close.
 type libzstdCoder struct {
-	level int
 	cdict *C.ZSTD_CDict // read-only, shared by all contexts; nil without dictionary
 
 	// idle holds the contexts that are not in use, nil for those not yet made. Their number is
@@ -53,9 +48,8 @@ type libzstdCoder struct {
 	closed chan struct{}
 }
 
-func newLibzstdCoder(d *Dictionary, level int) (*libzstdCoder, error) {
+func newLibzstdCoder(d *Dictionary) (*libzstdCoder, error) {
 	c := &libzstdCoder{
-		level:  level,
 		idle:   make(chan *C.ZSTD_CCtx, runtime.GOMAXPROCS(0)),
 		closed: make(chan struct{}),
 	}
@@ -63,7 +57,7 @@ func newLibzstdCoder(d *Dictionary, level int) (*libzstdCoder, error) {
 		c.idle <- nil
 	}
 	if d != nil {
-		cdict, err := digest(d.raw, level)
+		cdict, err := digest(d.raw)
 		if err != nil {
 			return nil, fmt.Errorf("make encoder with dictionary %d: %w", d.id, err)
 		}
@@ -73,8 +67,8 @@ func newLibzstdCoder(d *Dictionary, level int) (*libzstdCoder, error) {
 }
 
 // digest makes libzstd's own form of a dictionary. It copies raw.
-func digest(raw []byte, level int) (*C.ZSTD_CDict, error) {
-	cdict := C.ZSTD_createCDict(unsafe.Pointer(unsafe.SliceData(raw)), C.size_t(len(raw)), C.int(level))
+func digest(raw []byte) (*C.ZSTD_CDict, error) {
+	cdict := C.ZSTD_createCDict(unsafe.Pointer(unsafe.SliceData(raw)), C.size_t(len(raw)), libzstdLevel)
 	if cdict == nil {
 		return nil, errors.New("libzstd cannot use its contents")
 	}
@@ -112,7 +106,7 @@ func (c *libzstdCoder) newContext() *C.ZSTD_CCtx {
 		return nil
 	}
 	for _, p := range []struct{ param, value C.int }{
-		{C.millrace_c_compressionLevel, C.int(c.level)},
+		{C.millrace_c_compressionLevel, libzstdLevel},
 		{C.millrace_c_windowLog, windowLog},
 		{C.millrace_c_contentSizeFlag, 1},
 		{C.millrace_c_checksumFlag, 0},

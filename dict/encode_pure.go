@@ -18,10 +18,10 @@ type pureCoder struct {
 
 var _ coder = (*pureCoder)(nil)
 
-func newPureCoder(d *Dictionary, level zstd.EncoderLevel) (*pureCoder, error) {
+func newPureCoder(d *Dictionary) (*pureCoder, error) {
 	build := func(singleSegment bool) (*zstd.Encoder, error) {
 		opts := []zstd.EOption{
-			zstd.WithEncoderLevel(level),
+			zstd.WithEncoderLevel(zstd.SpeedFastest),
 			zstd.WithEncoderConcurrency(runtime.GOMAXPROCS(0)),
 			zstd.WithWindowSize(maxWindowBytes),
 			zstd.WithEncoderCRC(false),

@@ -62,24 +62,19 @@ func inputs() map[string][]byte {
 	return in
 }
 
-// encoders returns encoders of all methods of this build, and what NewEncoder returns.
+// encoders returns what NewEncoder returns, and an encoder in Go, which is that without cgo.
 func encoders(t testing.TB, d *Dictionary) map[string]*Encoder {
 	t.Helper()
 	own, err := NewEncoder(d)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(own.Close)
-	es := map[string]*Encoder{"own": own}
-	for _, m := range Methods() {
-		e, err := m.NewEncoder(d)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(e.Close)
-		es[m.String()] = e
+	pure, err := newPureCoder(d)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return es
+	t.Cleanup(own.Close)
+	return map[string]*Encoder{"own": own, "klauspost": {d: d, c: pure}}
 }
 
 // TestRoundTrip has every encoder's frames of every input and dictionary decoded by our decoder and

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"os"
 	"testing"
-
-	"github.com/klauspost/compress/zstd"
 )
 
 // FuzzParse: no file crashes, and one that is taken works with every encoder and the decoder.
@@ -37,14 +35,9 @@ func FuzzParse(f *testing.F) {
 		if len(content) > 1<<20 {
 			return
 		}
-		for _, m := range []Method{Methods()[0], pureMethod("pure", zstd.SpeedFastest)} {
-			e, err := m.NewEncoder(d)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer e.Close()
+		for name, e := range encoders(t, d) {
 			if got, err := dec.Append(nil, e.Append(nil, content)); err != nil || !bytes.Equal(got, content) {
-				t.Fatalf("%s: %d bytes of %d, error %v", m, len(got), len(content), err)
+				t.Fatalf("%s: %d bytes of %d, error %v", name, len(got), len(content), err)
 			}
 		}
 	})

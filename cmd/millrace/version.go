@@ -7,8 +7,6 @@ import (
 	"io"
 	"runtime"
 	"runtime/debug"
-	"slices"
-	"strings"
 
 	"millrace/dict"
 )
@@ -61,7 +59,7 @@ func readBuild(info *debug.BuildInfo) build {
 		zstd:    "klauspost/compress " + known(modules[pureModule]) + " (pure Go; built with cgo, libzstd is several times faster)",
 		pebble:  known(modules[pebbleModule]),
 	}
-	if hasLibzstd() {
+	if dict.Libzstd {
 		b.zstd = "libzstd by way of cgo (DataDog/zstd " + known(modules[libzstdModule]) + ")"
 	}
 	b.uidStore = "pebble, off"
@@ -84,11 +82,6 @@ func versionOf(settings map[string]string) string {
 		full += ".dirty"
 	}
 	return full
-}
-
-// hasLibzstd reports whether events are compressed by libzstd rather than in pure Go.
-func hasLibzstd() bool {
-	return slices.ContainsFunc(dict.Methods(), func(m dict.Method) bool { return strings.HasPrefix(m.String(), "libzstd") })
 }
 
 func commitOf(settings map[string]string) string {

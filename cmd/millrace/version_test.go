@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"millrace/dict"
 )
 
 func TestVersion(t *testing.T) {
@@ -47,7 +49,7 @@ func TestReadBuild(t *testing.T) {
 	if hasFoundation {
 		want.uidStore = "pebble, fdb, off"
 	}
-	if hasLibzstd() {
+	if dict.Libzstd {
 		want.zstd = "libzstd by way of cgo (DataDog/zstd v1.5.7)"
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(build{})); diff != "" {
