@@ -8,6 +8,7 @@ import (
 	"io"
 	"runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
@@ -36,7 +37,7 @@ type lineBlock struct {
 }
 
 // Read reads a file, plain or compressed with gzip or zstd. do gets its edges, some thousand at a
-// time and in any order, from one goroutine. An error says which line is wrong.
+// time and in any order; its calls follow each other. An error says which line is wrong.
 func (r *EdgeReader) Read(ctx context.Context, in io.Reader, do func(edges []graph.Edge) error) error {
 	plain, err := dict.NewFileReader(in, maxWindowBytes)
 	if err != nil {
@@ -44,21 +45,14 @@ func (r *EdgeReader) Read(ctx context.Context, in io.Reader, do func(edges []gra
 	}
 	defer plain.Close()
 	tasks, ctx := errgroup.WithContext(ctx)
-	blocks, found := make(chan lineBlock), make(chan []graph.Edge)
+	blocks := make(chan lineBlock)
 	tasks.Go(func() error {
 		defer close(blocks)
 		return readLines(ctx, plain, blocks)
 	})
-	workers := runtime.GOMAXPROCS(0)
-	running := atomic.Int32{}
-	running.Store(int32(workers))
-	for range workers {
+	var doing sync.Mutex
+	for range runtime.GOMAXPROCS(0) {
 		tasks.Go(func() error {
-			defer func() {
-				if running.Add(-1) == 0 {
-					close(found)
-				}
-			}()
 			resolver := edgeResolver{uids: r.UIDs}
 			for b := range blocks {
 				edges, err := resolver.edges(ctx, b)
@@ -66,23 +60,16 @@ func (r *EdgeReader) Read(ctx context.Context, in io.Reader, do func(edges []gra
 					return err
 				}
 				r.Lines.Add(uint64(len(edges)))
-				select {
-				case found <- edges:
-				case <-ctx.Done():
-					return context.Cause(ctx)
+				doing.Lock()
+				err = do(edges)
+				doing.Unlock()
+				if err != nil {
+					return err
 				}
 			}
 			return nil
 		})
 	}
-	tasks.Go(func() error {
-		for edges := range found {
-			if err := do(edges); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
 	return tasks.Wait()
 }
 
