@@ -19,9 +19,6 @@ func actions() []action {
 	return []action{
 		number("jump", "by=N: leave out N numbers; no frame is lost", "by", 1000, maxJump,
 			func(r *Relay, n int64) (map[string]any, error) {
-				if r.cfg.verbatim() {
-					return nil, errVerbatim
-				}
 				r.producer.now.seq += n
 				return map[string]any{"seq": r.producer.now.seq}, nil
 			}),
@@ -32,9 +29,6 @@ func actions() []action {
 			}),
 		number("again", "n=N: send the newest N frames again, under new numbers, with their revs and times", "n", 1000, maxAgain,
 			func(r *Relay, n int64) (map[string]any, error) {
-				if r.cfg.verbatim() {
-					return nil, errVerbatim
-				}
 				again := &r.producer.traffic.again
 				again.left = min(int(n), len(again.sent))
 				return map[string]any{"again": again.left}, nil
@@ -50,9 +44,6 @@ func actions() []action {
 			}),
 		number("restart-numbering", "after=N: close connections and begin again after N (0), silently", "after", 0, maxJump,
 			func(r *Relay, n int64) (map[string]any, error) {
-				if r.cfg.verbatim() {
-					return nil, errVerbatim
-				}
 				r.producer.renumber(n)
 				return map[string]any{"epoch": r.producer.now.epoch}, nil
 			}),
@@ -79,9 +70,6 @@ func actions() []action {
 }
 
 func runInject(ctx context.Context, r *Relay, q url.Values) (result map[string]any, err error) {
-	if r.cfg.verbatim() {
-		return nil, errVerbatim
-	}
 	kind, err := findHostile(q.Get("kind"))
 	if err != nil {
 		return nil, err

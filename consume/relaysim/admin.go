@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"text/tabwriter"
 	"time"
@@ -33,6 +33,10 @@ func (r *Relay) routeAdmin(mux *http.ServeMux) {
 	mux.HandleFunc("GET /admin/status", func(w http.ResponseWriter, _ *http.Request) { answer(w, r.status()) })
 	for _, a := range actions() {
 		mux.HandleFunc("POST /admin/"+a.name, func(w http.ResponseWriter, req *http.Request) {
+			if r.cfg.verbatim() && slices.Contains([]string{"jump", "again", "restart-numbering", "inject"}, a.name) {
+				http.Error(w, a.name+": not while frames are sent exactly as captured", http.StatusBadRequest)
+				return
+			}
 			result, err := a.run(req.Context(), r, req.URL.Query())
 			if err != nil {
 				http.Error(w, a.name+": "+err.Error(), http.StatusBadRequest)
@@ -53,8 +57,6 @@ func (r *Relay) status() map[string]any {
 	n := r.producer.current.Load()
 	return map[string]any{"epoch": n.epoch, "seq": n.win.head(), "messages": r.producer.shown.Load()}
 }
-
-var errVerbatim = errors.New("not while frames are sent exactly as captured")
 
 // param reads a whole number from q.
 func param(q url.Values, name string, otherwise, least, most int64) (int64, error) {

@@ -74,7 +74,7 @@ func TestVerbatimActions(t *testing.T) {
 			t.Fatal(err)
 		}
 		body, err := io.ReadAll(res.Body)
-		if res.Body.Close(); err != nil || res.StatusCode != http.StatusBadRequest || !strings.Contains(string(body), errVerbatim.Error()) {
+		if res.Body.Close(); err != nil || res.StatusCode != http.StatusBadRequest || !strings.Contains(string(body), "exactly as captured") {
 			t.Errorf("%s: %s: %s, %v", path, res.Status, body, err)
 		}
 	}

@@ -55,43 +55,34 @@ func expect(frame []byte) ([]expectation, error) {
 	if err != nil {
 		return nil, err
 	}
+	r := bytes.NewReader(body)
+	var out []expectation
 	switch kind {
 	case "#commit":
 		var c comatproto.SyncSubscribeRepos_Commit
-		if err := c.UnmarshalCBOR(bytes.NewReader(body)); err != nil {
-			return nil, fmt.Errorf("decode commit: %w", err)
+		if err = c.UnmarshalCBOR(r); err == nil {
+			out = expectCommit(&c)
 		}
-		return expectCommit(&c), nil
 	case "#identity":
 		var i comatproto.SyncSubscribeRepos_Identity
-		if err := i.UnmarshalCBOR(bytes.NewReader(body)); err != nil {
-			return nil, fmt.Errorf("decode identity: %w", err)
-		}
-		if validEnvelope(i.Did, i.Time) {
-			return []expectation{{event: JetstreamEvent{DID: i.Did, Kind: "identity", Identity: &i}}}, nil
+		if err = i.UnmarshalCBOR(r); err == nil && validEnvelope(i.Did, i.Time) {
+			out = []expectation{{event: JetstreamEvent{DID: i.Did, Kind: "identity", Identity: &i}}}
 		}
 	case "#account":
 		var a comatproto.SyncSubscribeRepos_Account
-		if err := a.UnmarshalCBOR(bytes.NewReader(body)); err != nil {
-			return nil, fmt.Errorf("decode account: %w", err)
-		}
-		if validEnvelope(a.Did, a.Time) {
-			return []expectation{{event: JetstreamEvent{DID: a.Did, Kind: "account", Account: &a}}}, nil
+		if err = a.UnmarshalCBOR(r); err == nil && validEnvelope(a.Did, a.Time) {
+			out = []expectation{{event: JetstreamEvent{DID: a.Did, Kind: "account", Account: &a}}}
 		}
 	case "#sync":
 		var s comatproto.SyncSubscribeRepos_Sync
-		if err := s.UnmarshalCBOR(bytes.NewReader(body)); err != nil {
-			return nil, fmt.Errorf("decode sync: %w", err)
+		if err = s.UnmarshalCBOR(r); err == nil && validSync(&s) {
+			out = []expectation{{event: JetstreamEvent{DID: s.Did, Kind: "sync", Sync: &s}}}
 		}
-		if _, err := syntax.ParseTID(s.Rev); err != nil || !validEnvelope(s.Did, s.Time) || len(s.Blocks) > maxSyncBytes {
-			return nil, nil //nolint:nilerr // the frame is bad
-		}
-		if _, err := carBlocks(s.Blocks); err != nil {
-			return nil, nil //nolint:nilerr // likewise
-		}
-		return []expectation{{event: JetstreamEvent{DID: s.Did, Kind: "sync", Sync: &s}}}, nil
 	}
-	return nil, nil
+	if err != nil {
+		return nil, fmt.Errorf("decode %s: %w", strings.TrimPrefix(kind, "#"), err)
+	}
+	return out, nil
 }
 
 // splitFrame returns the kind in a message frame's header, and its body.
@@ -124,6 +115,12 @@ func validEnvelope(did, sent string) bool {
 	// indigo takes more than RFC 3339: a comma before the fraction, and offsets of 24 hours.
 	strict := !strings.Contains(sent, ",") && !strings.Contains(sent, "+24:") && !strings.Contains(sent, "-24:")
 	return errDID == nil && errTime == nil && strict
+}
+
+func validSync(s *comatproto.SyncSubscribeRepos_Sync) bool {
+	_, errRev := syntax.ParseTID(s.Rev)
+	_, errCAR := carBlocks(s.Blocks)
+	return errRev == nil && errCAR == nil && validEnvelope(s.Did, s.Time) && len(s.Blocks) <= maxSyncBytes
 }
 
 // expectCommit goes through the ops of a commit.
