@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// DefaultTrainBytes is how large a dictionary Train makes by default. On events, larger ones
-// gain nothing that shows; docs/dictionaries.md has the measurements.
+// DefaultTrainBytes is a good size for a dictionary. On events, larger ones gain nothing that shows;
+// docs/dictionaries.md has the measurements.
 const DefaultTrainBytes = 32 << 10
 
 // Bounds of what Train works on. libzstd's trainer needs some hundred samples to find anything; a
@@ -33,7 +33,7 @@ var errTooFewEvents = errors.New("too few events to train a dictionary")
 // TrainConfig says what Train does.
 type TrainConfig struct {
 	Events   [][]byte        // events' JSON, as subscribers get it; only read
-	MaxBytes int             // size of the dictionary file; 0 means DefaultTrainBytes
+	MaxBytes int             // size of the dictionary file
 	ID       uint32          // 0 means one that is derived from the dictionary, below 65536
 	Progress func(TrainStep) // if not nil, called after each setting that was tried
 }
@@ -58,9 +58,6 @@ type trainer struct {
 // the authors, and picks the one that compresses the others' events best. With that it trains on
 // all. ctx is checked between settings.
 func Train(ctx context.Context, cfg TrainConfig) (*Dictionary, error) {
-	if cfg.MaxBytes == 0 {
-		cfg.MaxBytes = DefaultTrainBytes
-	}
 	if cfg.MaxBytes < MinTrainBytes || cfg.MaxBytes > MaxBytes {
 		return nil, fmt.Errorf("dictionary size %d is not %d to %d bytes", cfg.MaxBytes, MinTrainBytes, MaxBytes)
 	}
@@ -128,7 +125,8 @@ func tryTrainer(t trainer, maxBytes int, fit, check [][]byte) (size int, ratio f
 		return 0, 0, err
 	}
 	defer e.Close()
-	return len(raw), Measure(e, check, 0).Ratio(), nil
+	ratio, _ = Measure(e, check, 0)
+	return len(raw), ratio, nil
 }
 
 // WithID returns the dictionary in raw under the given ID. 0 stands for one from MinPrivateID to
@@ -178,37 +176,22 @@ func author(event []byte) []byte {
 	return did
 }
 
-// Measurement is what an encoder made of some events, each compressed alone.
-type Measurement struct {
-	Events     int
-	Plain      int64         // bytes
-	Compressed int64         // bytes
-	PerEvent   time.Duration // mean, of the fastest runs
-}
-
-// Ratio returns compressed by plain bytes, 1 if there are none.
-func (m Measurement) Ratio() float64 {
-	if m.Plain == 0 {
-		return 1
-	}
-	return float64(m.Compressed) / float64(m.Plain)
-}
-
 // measureChunk is how many events are timed together.
 const measureChunk = 100
 
-// Measure compresses events with e, on one core. It does so once to see the sizes, and for at least
-// timed (none if 0) over and over to see the time.
-func Measure(e *Encoder, events [][]byte, timed time.Duration) Measurement {
-	m := Measurement{Events: len(events)}
-	if len(events) == 0 {
-		return m
-	}
+// Measure compresses events with e, each alone, on one core. It does so once to see the sizes, and
+// for at least timed (none if 0) over and over to see the time. It returns compressed by plain
+// bytes, 1 if there are none, and the mean time for an event, of the fastest runs.
+func Measure(e *Encoder, events [][]byte, timed time.Duration) (ratio float64, perEvent time.Duration) {
 	var buf []byte
+	plain, compressed := 0, 0
 	for _, event := range events {
 		buf = e.Append(buf[:0], event)
-		m.Plain += int64(len(event))
-		m.Compressed += int64(len(buf))
+		plain += len(event)
+		compressed += len(buf)
+	}
+	if plain == 0 {
+		return 1, 0
 	}
 	// The machine may be busy with other things: of each short run of events the fastest time
 	// counts.
@@ -226,8 +209,7 @@ func Measure(e *Encoder, events [][]byte, timed time.Duration) Measurement {
 		}
 	}
 	for _, took := range fastest {
-		m.PerEvent += took
+		perEvent += took
 	}
-	m.PerEvent /= time.Duration(len(events))
-	return m
+	return float64(compressed) / float64(plain), perEvent / time.Duration(len(events))
 }

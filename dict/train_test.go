@@ -63,9 +63,10 @@ func TestTrain(t *testing.T) {
 	}
 	defer plain.Close()
 	_, held := SplitByAuthor(events, 25, "")
-	with, without := Measure(e, held, 0), Measure(plain, held, 0)
-	if with.Ratio() > 0.8*without.Ratio() || with.Ratio() == 0 {
-		t.Errorf("ratio %.3f, %.3f without dictionary", with.Ratio(), without.Ratio())
+	with, _ := Measure(e, held, 0)
+	without, _ := Measure(plain, held, 0)
+	if with > 0.8*without || with == 0 {
+		t.Errorf("ratio %.3f, %.3f without dictionary", with, without)
 	}
 }
 
@@ -84,26 +85,26 @@ func TestPickTrainer(t *testing.T) {
 }
 
 func TestTrainRefuses(t *testing.T) {
-	if _, err := Train(t.Context(), TrainConfig{Events: madeEvents(minTrainEvents-1, 50)}); !errors.Is(err, errTooFewEvents) {
+	if _, err := Train(t.Context(), TrainConfig{MaxBytes: MinTrainBytes, Events: madeEvents(minTrainEvents-1, 50)}); !errors.Is(err, errTooFewEvents) {
 		t.Errorf("few events: %v", err)
 	}
-	if _, err := Train(t.Context(), TrainConfig{Events: madeEvents(1000, 1)}); !errors.Is(err, errTooFewEvents) {
+	if _, err := Train(t.Context(), TrainConfig{MaxBytes: MinTrainBytes, Events: madeEvents(1000, 1)}); !errors.Is(err, errTooFewEvents) {
 		t.Errorf("one author: %v", err)
 	}
-	for _, size := range []int{MinTrainBytes - 1, MaxBytes + 1, -1} {
+	for _, size := range []int{MinTrainBytes - 1, MaxBytes + 1, 0, -1} {
 		if _, err := Train(t.Context(), TrainConfig{Events: madeEvents(1000, 50), MaxBytes: size}); err == nil {
 			t.Errorf("size %d is taken", size)
 		}
 	}
 	for n, want := range map[int]string{1024: errTooFewEvents.Error(), 1025: "take fewer"} {
-		if _, err := Train(t.Context(), TrainConfig{Events: slices.Repeat([][]byte{make([]byte, 1<<20)}, n)}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Train(t.Context(), TrainConfig{MaxBytes: MinTrainBytes, Events: slices.Repeat([][]byte{make([]byte, 1<<20)}, n)}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%d MiB: %v", n, err)
 		}
 	}
 	stopped := errors.New("stopped")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(stopped)
-	if _, err := Train(ctx, TrainConfig{Events: madeEvents(1000, 50)}); !errors.Is(err, stopped) {
+	if _, err := Train(ctx, TrainConfig{MaxBytes: MinTrainBytes, Events: madeEvents(1000, 50)}); !errors.Is(err, stopped) {
 		t.Errorf("cancelled: %v", err)
 	}
 }
@@ -205,12 +206,12 @@ func TestMeasure(t *testing.T) {
 	}
 	defer e.Close()
 	events := [][]byte{[]byte(testEvent), []byte("x")}
-	m := Measure(e, events, time.Millisecond)
-	want := Measurement{Events: 2, Plain: int64(len(testEvent) + 1), Compressed: int64(len(e.Append(nil, events[0])) + len(e.Append(nil, events[1]))), PerEvent: m.PerEvent}
-	if m != want || m.PerEvent <= 0 {
-		t.Errorf("%+v, want %+v", m, want)
+	ratio, perEvent := Measure(e, events, time.Millisecond)
+	want := float64(len(e.Append(nil, events[0]))+len(e.Append(nil, events[1]))) / float64(len(testEvent)+1)
+	if ratio != want || perEvent <= 0 {
+		t.Errorf("ratio %v, want %v; %v", ratio, want, perEvent)
 	}
-	if m := Measure(e, nil, time.Hour); m.Ratio() != 1 {
-		t.Errorf("no events: %+v", m)
+	if ratio, perEvent := Measure(e, nil, time.Hour); ratio != 1 || perEvent != 0 {
+		t.Errorf("no events: ratio %v, %v", ratio, perEvent)
 	}
 }

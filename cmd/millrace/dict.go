@@ -206,13 +206,13 @@ func reportDictionary(w io.Writer, path string, d *dict.Dictionary, compared []n
 		if err != nil {
 			return err
 		}
-		m := dict.Measure(e, held, dictTimedFor)
+		ratio, perEvent := dict.Measure(e, held, dictTimedFor)
 		e.Close()
 		id, size := "–", "–"
 		if row.d != nil {
 			id, size = strconv.Itoa(int(row.d.ID())), strconv.Itoa(len(row.d.Bytes()))
 		}
-		fmt.Fprintf(table, "%s\t%s\t%.3f\t%.1f\t  %s\n", id, size, m.Ratio(), float64(m.PerEvent.Nanoseconds())/1000, row.name)
+		fmt.Fprintf(table, "%s\t%s\t%.3f\t%.1f\t  %s\n", id, size, ratio, float64(perEvent.Nanoseconds())/1000, row.name)
 	}
 	if err := table.Flush(); err != nil {
 		return err
