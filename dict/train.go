@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// DefaultTrainBytes is a good size for a dictionary. On events, larger ones gain nothing that shows;
-// docs/dictionaries.md has the measurements.
+// DefaultTrainBytes is a good size for a dictionary. On events, larger ones gain nothing that
+// shows; docs/dictionaries.md has the measurements.
 const DefaultTrainBytes = 32 << 10
 
 // Bounds of what Train works on. libzstd's trainer needs some hundred samples to find anything; a

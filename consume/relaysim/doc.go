@@ -32,8 +32,8 @@
 // after a kill, the file holds at least what any consumer was sent.
 //
 // A window is shared by the producer and the consumers under its one mutex. Consumers copy what
-// they send out of it, so that they write to their sockets without the lock. Each consumer is one goroutine that writes and one that reads. Serve returns when all have
-// ended.
+// they send out of it, so that they write to their sockets without the lock. Each consumer is one
+// goroutine that writes and one that reads. Serve returns when all have ended.
 //
 // # Pace
 //
