@@ -73,7 +73,7 @@ func open(ctx context.Context, cfg *Config, address string) (*conn, error) {
 	defer cancel()
 	var w *wire
 	stop := func() bool { return true }
-	ws, resp, err := upgrade(hctx, address, cfg, &websocket.Dialer{
+	ws, resp, err := upgrade(hctx, address, cfg, &websocket.Dialer{ //nolint:bodyclose // needs none
 		NetDialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			nc, err := cfg.hooks.dial(ctx, network, addr)
 			if err != nil {
@@ -86,7 +86,7 @@ func open(ctx context.Context, cfg *Config, address string) (*conn, error) {
 		TLSClientConfig: cfg.hooks.tls,
 		ReadBufferSize:  readBufferBytes,
 		WriteBufferSize: 1 << 10,
-	}) //nolint:bodyclose // needs none
+	})
 	if !stop() && err == nil {
 		ws.Close()
 		err = context.Cause(hctx)
