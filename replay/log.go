@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
+
 	"millrace/dict"
 	"millrace/replay/internal/clocktrust"
 	"millrace/replay/internal/format"
@@ -61,6 +63,7 @@ type Log struct {
 	spans     *logstore.SpanWriter     // guarded by mu
 	settled   []*Block                 // stay small, but did not join spans yet; guarded by mu
 	unflushed int64                    // bytes of batches since the last flush began; guarded by mu
+	opening   *pebble.Batch            // what Begin commits; nil: it has; guarded by mu
 }
 
 // storedDictionary is the dictionary of the stored variant.
@@ -252,7 +255,7 @@ func (l *Log) Close() error {
 
 func (l *Log) close() error {
 	l.mu.Lock()
-	s := l.snap.Load()
+	s, prepared := l.snap.Load(), l.opening != nil
 	first := s.err == nil
 	if first {
 		close(l.closing)
@@ -270,7 +273,7 @@ func (l *Log) close() error {
 	return l.blocks.close(func() error {
 		defer l.metrics.unregister()
 		var err error
-		if !l.cfg.ReadOnly && l.store.Err() == nil {
+		if !l.cfg.ReadOnly && !prepared && l.store.Err() == nil {
 			err = logstore.RaiseMark(l.store, &s.State)
 		}
 		if err := cmp.Or(err, l.store.Close()); err != nil {

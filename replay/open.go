@@ -19,6 +19,20 @@ import (
 // 1,500 events/s has some 3,000 spans. Errors: ErrNoLog (if read only), ErrInUse, ErrLost,
 // ErrRelayMismatch, errUIDStoreMismatch, ErrNewerFormat, *CorruptionError, and those of the disk.
 func Open(cfg Config) (*Log, error) {
+	l, err := Prepare(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.Begin(); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// Prepare opens the log as Open does, and changes nothing of what it holds until Begin. Its state
+// is that after Begin: an epoch has begun, references are on or off. Events are neither read,
+// appended nor trimmed before that. A log that is closed instead stays as it was.
+func Prepare(cfg Config) (*Log, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
@@ -32,6 +46,21 @@ func Open(cfg Config) (*Log, error) {
 		return nil, errors.Join(fmt.Errorf("open log in %s: %w", cfg.Dir, err), st.Close())
 	}
 	return l, nil
+}
+
+// Begin makes durable what Prepare left.
+func (l *Log) Begin() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	batch := l.opening
+	if l.opening = nil; batch == nil || batch.Empty() {
+		return nil
+	}
+	defer l.store.CloseBatch(batch)
+	if err := l.store.Commit(batch, true); err != nil {
+		return fmt.Errorf("open log in %s: %w", l.cfg.Dir, err)
+	}
+	return nil
 }
 
 // openStore opens the store of cfg, which has its defaults.
@@ -53,7 +82,6 @@ func open(cfg Config, st *pebblestore.Store) (*Log, error) {
 	}
 	l.stored.encoder = enc
 	o := opener{cfg: &cfg, store: st, batch: st.Pebble().NewBatch(), snap: &snapshot{changed: make(chan struct{})}}
-	defer st.CloseBatch(o.batch)
 	sources := logstore.NewSources()
 	for _, step := range []func() error{o.format, o.uidStore, o.readState, o.streams, o.state, o.dictionaries, o.gaps, o.references,
 		func() error { return sources.Load(st) }, o.fingerprintKey, o.openSpan} {
@@ -61,10 +89,8 @@ func open(cfg Config, st *pebblestore.Store) (*Log, error) {
 			return nil, err
 		}
 	}
-	if !o.batch.Empty() && !cfg.ReadOnly {
-		if err := st.Commit(o.batch, true); err != nil {
-			return nil, err
-		}
+	if !cfg.ReadOnly {
+		l.opening = o.batch
 	}
 	s := o.snap
 	s.beforeTail = s.Newest

@@ -121,6 +121,80 @@ func TestNewEpoch(t *testing.T) {
 	}
 }
 
+// TestPrepare: a log that is prepared is at once what Begin makes of it. It stays what it was if it
+// is closed instead.
+func TestPrepare(t *testing.T) {
+	clock := newTestClock()
+	mem := vfs.NewCrashableMem()
+	cfg := testConfig(t, mem, clock)
+	cfg.References, cfg.UIDStore = true, ""
+	if err := tenBlocks(t, cfg, clock).l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	type opened struct {
+		Progress Progress
+		Range    Range
+		About    About
+	}
+	is := func(l *Log) (o opened) {
+		t.Helper()
+		o.Progress, o.Range = l.Progress(), l.Range()
+		o.Range.Retention = 0
+		return o
+	}
+	stored := func(fs vfs.FS) opened {
+		t.Helper()
+		l := mustOpen(t, readOnly(t, cfg.Dir, fs))
+		o := is(l)
+		var err error
+		if o.About, err = l.About(); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	for name, change := range map[string]func(*Config){
+		"a new epoch":        func(c *Config) { c.NewEpoch = true },
+		"another relay":      func(c *Config) { c.NewEpoch, c.Relay = true, "other.example.com" },
+		"references off":     func(c *Config) { c.References = false },
+		"other collections":  func(c *Config) { c.Collections = "a.b.c" },
+		"no retention":       func(c *Config) { c.Retention = 0 },
+		"the first UIDs":     func(c *Config) { c.UIDStore = "store-1" },
+		"nothing is changed": func(*Config) {},
+	} {
+		c := cfg
+		fs := mem.CrashClone(vfs.CrashCloneCfg{})
+		c.FS = fs
+		change(&c)
+		before, prepared := stored(fs), opened{}
+		for _, begin := range []bool{false, true} {
+			l, err := Prepare(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			prepared = is(l)
+			if begin {
+				err = l.Begin()
+			}
+			if err := errors.Join(err, l.Close()); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(before, stored(fs)); !begin && diff != "" {
+				t.Errorf("%s: closed before it begins: -was +is\n%s", name, diff)
+			}
+		}
+		after := stored(fs)
+		if after.About.UIDStore != c.UIDStore || after.About.Relay != c.Relay {
+			t.Errorf("%s: begun, it says of itself %+v", name, after.About)
+		}
+		if after.About = (About{}); cmp.Diff(prepared, after) != "" {
+			t.Errorf("%s: begun: -prepared +stored\n%s", name, cmp.Diff(prepared, after))
+		}
+	}
+}
+
 // TestPreviousEpoch: where the last epoch with a frame ended is known until the next has one. So it
 // is across restarts and epochs without a frame, and though the log holds no event. One without a
 // frame is followed by another only for another relay.

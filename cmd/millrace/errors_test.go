@@ -23,11 +23,9 @@ import (
 
 	"millrace/intern/kv/pebbleguard"
 
-	"millrace/dict"
 	"millrace/intern"
 	"millrace/replay"
 	"millrace/replay/references"
-	"millrace/translate"
 )
 
 // trouble is a way in which millrace may be started that cannot work.
@@ -525,40 +523,5 @@ func TestAdviseListen(t *testing.T) {
 		if got := adviseListen(&net.OpError{Op: "listen", Err: os.NewSyscallError("bind", no)}, "listen", ":80").Error(); !strings.HasPrefix(got, "--listen :80: bind: "+want) {
 			t.Errorf("%v: %q", no, got)
 		}
-	}
-}
-
-// TestWrongUsageChangesNothing: a start that ends with exit code 2 leaves the log as it was,
-// whatever its other flags ask for.
-func TestWrongUsageChangesNothing(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "data")
-	registry, err := dict.NewRegistry(dict.BuiltIn())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer registry.Close()
-	cfg := replay.Config{Dir: filepath.Join(dir, "log"), Relay: "127.0.0.1:1", Retention: time.Hour, References: true, Dictionaries: registry}
-	l, err := replay.Open(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := l.Seal(replay.Input{Epoch: 1, FirstSeq: 10, LastSeq: 20, Batch: new(translate.Batch)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(l.Append(b), l.Close()); err != nil {
-		t.Fatal(err)
-	}
-	code, out := millrace(t, "serve", "--data-dir", dir, "--relay", "127.0.0.1:1", "--listen", "127.0.0.1:0", "--metrics-listen=", "--intern=off", "--relay-cursor=5")
-	if code != exitUsage || !strings.Contains(out, "below the log's position 20") {
-		t.Fatalf("exit code %d: %s", code, out)
-	}
-	cfg.ReadOnly, cfg.References, cfg.Retention = true, false, 0
-	if l, err = replay.Open(cfg); err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	if after, ok := l.References(); !ok {
-		t.Errorf("the log's references are gone: %v", after)
 	}
 }

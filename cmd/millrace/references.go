@@ -54,30 +54,33 @@ func basisOfUIDs(storeID string, skipped uint64) string {
 	return fmt.Sprintf("UID store %s, %d skipped", storeID, skipped)
 }
 
-// openReferences opens the reference store and rolls it forward to the end of the log. The rows of
-// one that was restored from a backup stay, though UIDs were skipped since; backup is nil if none
-// was.
-func (d *daemon) openReferences(ctx context.Context, shares memoryShares, backup *backupManifest) (err error) {
+// openReferences opens the reference store.
+func (d *daemon) openReferences(shares memoryShares) (err error) {
 	if !d.cfg.referencesOn() {
 		return nil
-	}
-	logger, links := d.logger.With("part", "references"), references.LinksOff
-	if d.cfg.links {
-		links = references.LinksOn
 	}
 	d.refs, err = references.Open(references.Config{
 		Dir:          d.cfg.referencesDir(),
 		FS:           d.cfg.hooks.fs,
 		PrefixBits:   d.uids.interner.PrefixBits(),
-		Links:        links,
 		PebbleBytes:  shares.references,
 		OverlayBytes: shares.overlay / 2,
 		AccountBytes: shares.overlay / 2,
 		OpenFiles:    d.files.storeFiles,
-		Logger:       logger,
+		Logger:       d.logger.With("part", "references"),
 		Registerer:   d.registry,
 	})
-	if err != nil {
+	return adviseDataDir(err, d.cfg.dataDir)
+}
+
+// beginReferences rolls the reference store forward to the end of the log. The rows of one that was
+// restored from a backup stay, though UIDs were skipped since; backup is nil if none was.
+func (d *daemon) beginReferences(ctx context.Context, backup *backupManifest) error {
+	if d.refs == nil {
+		return nil
+	}
+	logger := d.logger.With("part", "references")
+	if err := d.refs.SetLinks(d.cfg.links); err != nil {
 		return adviseDataDir(err, d.cfg.dataDir)
 	}
 	skipped, err := d.uids.interner.Skipped(ctx)

@@ -50,15 +50,14 @@ func markRestored(dir string) error {
 }
 
 // skipRestored raises the sequences of a UID store that was restored from a backup, so that no UID
-// is given out twice. It needs the UID store and the log open, and comes before the first UID. It
-// returns what is known of the backup, and nil if the directory is none or a later start skips.
-// Until markRestored the next start raises them again.
-func (d *daemon) skipRestored(ctx context.Context) (*backupManifest, error) {
-	dir := d.cfg.dataDir
-	m, err := readBackupManifest(dir)
-	if m == nil || err != nil {
-		return nil, err
+// is given out twice. It comes before the first UID. It returns m, which is what is known of the
+// backup, and nil if the directory is none or a later start skips. Until markRestored the next
+// start raises them again.
+func (d *daemon) skipRestored(ctx context.Context, m *backupManifest) (*backupManifest, error) {
+	if m == nil {
+		return nil, nil
 	}
+	dir := d.cfg.dataDir
 	logger := d.logger.With("made", m.Made, "seq", m.Seq, "epoch", m.Epoch)
 	switch {
 	case m.UIDStore != "" && d.uids == nil:

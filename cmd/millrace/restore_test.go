@@ -268,20 +268,3 @@ func TestRefusedUIDStoreIsNotMade(t *testing.T) {
 		t.Errorf("a UID store was made beside the log that a server has open: %v", err)
 	}
 }
-
-// TestRefusedExportChangesNothing: a start whose --plc-export is not there begins no epoch, and
-// forgets no account's last commit.
-func TestRefusedExportChangesNothing(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	relay := madeLog(t, dir)
-	data := filepath.Join(dir, "data")
-	before := treeOf(t, data)
-	args := serveArgs(dir, "--relay", relay, "--new-epoch", "--verify=flag", "--plc-export", "/nowhere/export")
-	if code, out := millrace(t, args...); code != exitFailed || !strings.Contains(out, "open /nowhere/export") {
-		t.Errorf("exit code %d\n%s", code, out)
-	}
-	if diff := cmp.Diff(before, treeOf(t, data)); diff != "" {
-		t.Errorf("the refused start has changed the directory: -before +after\n%s", diff)
-	}
-}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -141,6 +140,9 @@ func newDaemon(ctx context.Context, cfg *config, logger *slog.Logger) (d *daemon
 	if err := d.buildIngest(shares); err != nil {
 		return d, err
 	}
+	if err := d.begin(ctx, shares); err != nil {
+		return d, err
+	}
 	if err := d.buildServing(shares); err != nil {
 		return d, err
 	}
@@ -149,6 +151,7 @@ func newDaemon(ctx context.Context, cfg *config, logger *slog.Logger) (d *daemon
 	return d, nil
 }
 
+// openStores opens the stores, and leaves to begin what changes what they hold.
 func (d *daemon) openStores(ctx context.Context, shares memoryShares) error {
 	cfg := d.cfg
 	stored, err := cfg.storedDictionary()
@@ -159,13 +162,7 @@ func (d *daemon) openStores(ctx context.Context, shares memoryShares) error {
 		return adviseNewer(err, cfg.dataDir)
 	}
 	host, _ := consume.Host(cfg.relay) // validate has parsed it
-	if err := cfg.checkRelayCursor(host); err != nil {
-		return err
-	}
 	if err := cfg.checkUIDStore(); err != nil {
-		return err
-	}
-	if err := cfg.verification.checkExport(); err != nil {
 		return err
 	}
 	if err := cfg.checkListen(); err != nil {
@@ -188,24 +185,39 @@ func (d *daemon) openStores(ctx context.Context, shares memoryShares) error {
 	if err := d.openLog(host, shares); err != nil {
 		return err
 	}
-	backup, err := d.skipRestored(ctx)
+	if err := d.openReferences(shares); err != nil {
+		return err
+	}
+	return d.openVerifier(shares)
+}
+
+// begin does what cannot be undone, such as to begin an epoch, to switch references off, or to skip
+// UIDs. It comes when all stores are open, so that a start that is refused does none of it.
+func (d *daemon) begin(ctx context.Context, shares memoryShares) error {
+	backup, err := readBackupManifest(d.cfg.dataDir)
 	if err != nil {
 		return err
 	}
-	if err := d.openReferences(ctx, shares, backup); err != nil {
+	if err := d.log.Begin(); err != nil {
+		return adviseDataDir(err, d.cfg.dataDir)
+	}
+	if backup, err = d.skipRestored(ctx, backup); err != nil {
 		return err
 	}
-	if err := d.openVerifier(shares); err != nil {
+	if err := d.beginReferences(ctx, backup); err != nil {
 		return err
+	}
+	if err := d.verifier.begin(d.log.Progress()); err != nil {
+		return adviseDataDir(err, d.cfg.dataDir)
 	}
 	if err := d.openGraph(ctx, shares); err != nil || backup == nil {
 		return err
 	}
-	return markRestored(cfg.dataDir)
+	return markRestored(d.cfg.dataDir)
 }
 
 func (d *daemon) openLog(host string, shares memoryShares) (err error) {
-	if d.log, err = replay.Open(d.logConfig(host, shares)); err != nil {
+	if d.log, err = replay.Prepare(d.logConfig(host, shares)); err != nil {
 		return adviseDataDir(err, d.cfg.dataDir)
 	}
 	d.ran = &lastRun{Version: thisBuild().version, Started: time.Now().UTC()}
@@ -284,19 +296,6 @@ func (c *config) relayCursorFits(seq int64) error {
 	}
 	return usageError{fmt.Errorf("--relay-cursor %d is below the log's position %d: the events in between would be "+
 		"in the log twice; leave it out to resume, or give --new-epoch too", *start, seq)}
-}
-
-// checkRelayCursor does that before anything is opened for writing, which does what --retention and
-// --references say. What is wrong with the log itself is for opening it to say.
-func (c *config) checkRelayCursor(host string) error {
-	if c.relayCursor == nil || c.newEpoch {
-		return nil
-	}
-	found, err := lookAtLog(c.logDir(), &lookFS{FS: cmp.Or(c.hooks.fs, vfs.Default)})
-	if err != nil || found.Relay != host {
-		return nil //nolint:nilerr // see above
-	}
-	return c.relayCursorFits(found.Seq)
 }
 
 func (d *daemon) ingestConfig(shares memoryShares) ingest.Config {

@@ -49,14 +49,6 @@ func (v *verification) validate(given map[string]bool) error {
 	return nil
 }
 
-// checkExport returns an error if the export's file cannot be opened.
-func (v *verification) checkExport() error {
-	if !v.verifies() {
-		return nil
-	}
-	return advise(identity.CheckExport(v.plcExport), "Give --plc-export a file that a PLC directory's /export has made, or leave it out.")
-}
-
 // chainsDir is where the states of accounts are.
 func (c *config) chainsDir() string { return filepath.Join(c.dataDir, "chains") }
 
@@ -69,12 +61,10 @@ type verifier struct {
 	chains *chain.Store
 }
 
-// chainConfig is of the store for a log that is at a position.
-func (d *daemon) chainConfig(at replay.Progress, shares memoryShares) chain.Config {
+func (d *daemon) chainConfig(shares memoryShares) chain.Config {
 	return chain.Config{
 		Dir:         d.cfg.chainsDir(),
 		FS:          d.cfg.hooks.fs,
-		At:          chain.Position{Epoch: at.Epoch, Seq: at.Seq},
 		Sample:      uint64(d.cfg.verification.sample),
 		PebbleBytes: shares.chains,
 		OpenFiles:   d.files.storeFiles,
@@ -106,11 +96,22 @@ func (d *daemon) openVerifier(shares memoryShares) (err error) {
 		return nil
 	}
 	d.verifier = &verifier{}
-	if d.verifier.chains, err = chain.Open(d.chainConfig(d.log.Progress(), shares)); err != nil {
+	if d.verifier.chains, err = chain.Open(d.chainConfig(shares)); err != nil {
 		return adviseDataDir(err, d.cfg.dataDir)
 	}
 	d.verifier.keys, err = identity.Open(d.identityConfig(shares))
+	if errors.Is(err, identity.ErrExport) {
+		return advise(err, "Give --plc-export a file that a PLC directory's /export has made, or leave it out.")
+	}
 	return adviseDataDir(err, d.cfg.dataDir)
+}
+
+// begin brings the states of accounts to the log's position.
+func (v *verifier) begin(at replay.Progress) error {
+	if v == nil {
+		return nil
+	}
+	return v.chains.Begin(chain.Position{Epoch: at.Epoch, Seq: at.Seq})
 }
 
 // ingestConfig is of a pipeline that verifies.

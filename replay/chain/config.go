@@ -17,8 +17,7 @@ type Config struct {
 	Dir string // the store's own directory, made if absent
 	FS  vfs.FS // nil: the real file system
 
-	At     Position // of the log
-	Sample uint64   // one account in so many has a state
+	Sample uint64 // one account in so many has a state
 
 	PebbleBytes int64        // memtables and block cache; 0: 8 MiB
 	OpenFiles   int          // tables that are kept open; 0: 1,000

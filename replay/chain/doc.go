@@ -5,13 +5,13 @@
 //
 // The store is at the log's position, or one Commit ahead of it. Commit is called, and synced,
 // before the frames that the states are of are appended to the log. It also keeps the states that
-// it replaces. Open is given the log's position:
+// it replaces. Begin is given the log's position:
 //
 //   - The store is there: it goes on.
 //   - The position before its last Commit is there: the log did not get those frames, and the relay
-//     sends them again. Open puts back what that Commit replaced.
-//   - Neither: the log went on without the store, or was replaced. Open forgets all accounts. What
-//     frames were missed is unknown, and so the next commit of each account is not compared.
+//     sends them again. Begin puts back what that Commit replaced.
+//   - Neither: the log went on without the store, or was replaced. Begin forgets all accounts.
+//     What frames were missed is unknown, and so the next commit of each account is not compared.
 //
 // So a crash makes no chain look broken, and hides none that is.
 //

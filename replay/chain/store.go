@@ -41,8 +41,8 @@ type pending struct {
 	changes int // that are set and not committed
 }
 
-// Open opens the store in cfg.Dir, or makes an empty one, and brings it to cfg.At. Errors are those
-// of pebbleguard.Open.
+// Open opens the store in cfg.Dir, or makes an empty one. Begin comes next. Errors are those of
+// pebbleguard.Open.
 func Open(cfg Config) (*Store, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -52,14 +52,18 @@ func Open(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open store of chains in %s: %w", cfg.Dir, err)
 	}
-	s := &Store{cfg: cfg, db: db, at: cfg.At, pending: make(map[uint64]pending), close: sync.OnceValue(db.Close)}
-	if err := s.load(); err != nil {
-		return nil, fmt.Errorf("open store of chains in %s: %w", cfg.Dir, errors.Join(err, db.Close()))
-	}
-	return s, nil
+	return &Store{cfg: cfg, db: db, pending: make(map[uint64]pending), close: sync.OnceValue(db.Close)}, nil
 }
 
-// load brings the database to the log's position.
+// Begin brings the store to the log's position.
+func (s *Store) Begin(at Position) error {
+	s.at = at
+	if err := s.load(); err != nil {
+		return fmt.Errorf("bring the store of chains to the log's position: %w", err)
+	}
+	return nil
+}
+
 func (s *Store) load() error {
 	value, known, err := s.db.Value(metaKey())
 	if err != nil {
@@ -73,10 +77,10 @@ func (s *Store) load() error {
 	defer s.db.CloseBatch(batch)
 	m := decodeMeta(value)
 	before, replaced := decodeUndo(undo)
-	switch want := (meta{formatNumber, s.cfg.Sample, s.cfg.At}); {
+	switch want := (meta{formatNumber, s.cfg.Sample, s.at}); {
 	case m == want:
 		return nil
-	case m.version == want.version && m.sample == want.sample && before == s.cfg.At:
+	case m.version == want.version && m.sample == want.sample && before == s.at:
 		for i := len(replaced) - 1; i >= 0; i-- {
 			if err := setState(batch, replaced[i].Account, replaced[i].Before); err != nil {
 				return err
@@ -85,13 +89,13 @@ func (s *Store) load() error {
 	default:
 		if known {
 			s.cfg.Logger.Info("the store of chains begins anew, as it is not at the log's position, or of another --verify-sample: the next commit of each account is not compared",
-				"epoch", m.at.Epoch, "seq", m.at.Seq, "log_epoch", s.cfg.At.Epoch, "log_seq", s.cfg.At.Seq)
+				"epoch", m.at.Epoch, "seq", m.at.Seq, "log_epoch", s.at.Epoch, "log_seq", s.at.Seq)
 		}
 		if err := batch.DeleteRange(stateKey(0)[:1], []byte{rangeState + 1}, nil); err != nil {
 			return err
 		}
 	}
-	if err := errors.Join(batch.Delete(undoKey(), nil), s.setMeta(batch, s.cfg.At)); err != nil {
+	if err := errors.Join(batch.Delete(undoKey(), nil), s.setMeta(batch, s.at)); err != nil {
 		return err
 	}
 	return s.db.Commit(batch, true)

@@ -17,9 +17,21 @@ import (
 	"millrace/translate/verify"
 )
 
+// beginAt opens a store and begins.
+func beginAt(fs vfs.FS, at Position, sample uint64) (*Store, error) {
+	s, err := Open(Config{Dir: "chains", FS: fs, Sample: sample})
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Begin(at); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
 func openTest(t *testing.T, fs vfs.FS, at Position, sample uint64) *Store {
 	t.Helper()
-	s, err := Open(Config{Dir: "chains", FS: fs, At: at, Sample: sample})
+	s, err := beginAt(fs, at, sample)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,6 +70,13 @@ func TestModel(t *testing.T) {
 	at, want, sample := Position{Epoch: 1}, map[uint64]verify.State{}, uint64(1)
 	lost := 0
 	for life := range 60 {
+		refused, err := Open(Config{Dir: "chains", FS: fs, Sample: 1000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := refused.Close(); err != nil { // before it begins: nothing changes
+			t.Fatal(err)
+		}
 		s := openTest(t, fs, at, sample)
 		checkStates(t, s, want)
 		newest := maps.Clone(want)
@@ -277,7 +296,7 @@ func TestEachFailedCall(t *testing.T) {
 			return nil
 		}))
 		failed := func() bool { return calls.Load() >= n }
-		s, err := Open(Config{Dir: "chains", FS: failing, At: first, Sample: 1})
+		s, err := beginAt(failing, first, 1)
 		if err == nil {
 			for account := range uint64(6) {
 				if got, err := s.Get(account); err == nil && got != states[account] {

@@ -60,24 +60,38 @@ func (s *Store) loadLinks() error {
 	if on {
 		l = decodeLinkState(value)
 	}
-	want := on
-	if !s.cfg.ReadOnly && s.cfg.Links != LinksAsStored {
-		want = s.cfg.Links == LinksOn
-	}
-	if want != on {
-		if l = (linkState{on: want}); want {
-			l.next = rangeRecord.start()
-		}
-		err := s.updateDurably(func(batch *pebble.Batch) error { return errors.Join(dropLinks(batch), setLinks(batch, &l)) })
-		if err != nil {
-			return err
-		}
-	}
 	s.commits.links.Store(&l)
-	if !want || s.cfg.ReadOnly {
+	if s.cfg.ReadOnly {
 		return nil
 	}
-	return s.loadHeads()
+	if on {
+		err = s.loadHeads()
+	}
+	if err == nil && s.cfg.Links != LinksAsStored {
+		err = s.SetLinks(s.cfg.Links == LinksOn)
+	}
+	return err
+}
+
+// SetLinks switches links on or off, as Config.Links does. No batch may be between Hydrate and
+// Apply, and Run may not have begun.
+func (s *Store) SetLinks(on bool) error {
+	if s.commits.links.Load().on == on {
+		return nil
+	}
+	l := linkState{on: on}
+	if on {
+		l.next = rangeRecord.start()
+	}
+	err := s.updateDurably(func(batch *pebble.Batch) error { return errors.Join(dropLinks(batch), setLinks(batch, &l)) })
+	if err != nil {
+		return fmt.Errorf("switch links: %w", err)
+	}
+	s.commits.links.Store(&l)
+	if s.commits.heads = nil; on {
+		return s.loadHeads()
+	}
+	return nil
 }
 
 // dropLinks deletes all links.

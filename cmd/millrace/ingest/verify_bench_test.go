@@ -94,7 +94,10 @@ func takeThrough(b *testing.B, frames []consume.Frame, keys Keys) (cpu, wall tim
 		b.Fatal(err)
 	}
 	defer log.Close()
-	store, err := chain.Open(chain.Config{Dir: filepath.Join(dir, "chains"), At: chain.Position{Epoch: log.Progress().Epoch}, Sample: 1})
+	store, err := chain.Open(chain.Config{Dir: filepath.Join(dir, "chains"), Sample: 1})
+	if err == nil {
+		err = store.Begin(chain.Position{Epoch: log.Progress().Epoch})
+	}
 	if err != nil {
 		b.Fatal(err)
 	}

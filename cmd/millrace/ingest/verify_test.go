@@ -144,7 +144,10 @@ func verifyWithCrashes(t *testing.T, frames []consume.Frame, drop bool) (got []v
 			t.Fatal(err)
 		}
 		at := log.Progress()
-		store, err := chain.Open(chain.Config{Dir: "chains", FS: fs, At: chain.Position{Epoch: at.Epoch, Seq: at.Seq}, Sample: 1})
+		store, err := chain.Open(chain.Config{Dir: "chains", FS: fs, Sample: 1})
+		if err == nil {
+			err = store.Begin(chain.Position{Epoch: at.Epoch, Seq: at.Seq})
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -284,6 +287,9 @@ func TestDroppedKeyStaysDropped(t *testing.T) {
 	}
 	keys, log := openKeys(fs), openLog(fs)
 	store, err := chain.Open(chain.Config{Dir: "chains", FS: fs, Sample: 1})
+	if err == nil {
+		err = store.Begin(chain.Position{})
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

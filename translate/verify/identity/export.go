@@ -24,6 +24,8 @@ const (
 )
 
 var (
+	// ErrExport means that the export's file cannot be opened.
+	ErrExport      = errors.New("open PLC export")
 	errNoExport    = errors.New("no line of it is an operation of a PLC directory")
 	errNotExported = errors.New("the PLC export does not have the account")
 )
@@ -41,25 +43,16 @@ func openExport(path string) (*export, error) {
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("open PLC export: %w", err)
+		return nil, fmt.Errorf("%w: %w", ErrExport, err)
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("open PLC export: %s is no regular file", path)
+		err = fmt.Errorf("%w: %s is no regular file", ErrExport, path)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return &export{file: f, source: fmt.Sprintf("export %d %d", info.Size(), info.ModTime().UnixNano())}, nil
-}
-
-// CheckExport returns the error that Open would return for the export file at path; "" is none.
-func CheckExport(path string) error {
-	e, err := openExport(path)
-	if err != nil {
-		return err
-	}
-	return e.close()
 }
 
 func (e *export) close() error {
