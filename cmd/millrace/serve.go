@@ -222,7 +222,7 @@ func (d *daemon) openLog(host string, shares memoryShares) (err error) {
 	}
 	d.ran = &lastRun{Version: thisBuild().version, Started: time.Now().UTC()}
 	d.noteRun()
-	return nil
+	return d.cfg.relayCursorFits(d.log.Progress().Seq)
 }
 
 func (d *daemon) logConfig(host string, shares memoryShares) replay.Config {
@@ -256,9 +256,6 @@ func (d *daemon) logConfig(host string, shares memoryShares) replay.Config {
 func (d *daemon) buildIngest(shares memoryShares) error {
 	cfg := d.cfg
 	at := d.log.Progress()
-	if err := cfg.relayCursorFits(at.Seq); err != nil {
-		return err
-	}
 	var err error
 	if d.pipeline, err = ingest.New(d.ingestConfig(shares)); err != nil {
 		return err
