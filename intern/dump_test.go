@@ -3,6 +3,7 @@ package intern
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -67,6 +68,15 @@ func exported(t *testing.T, store kv.Store) []byte {
 	return b
 }
 
+// importDump checks a dump and brings it into a store.
+func importDump(ctx context.Context, store kv.Store, file io.ReadSeeker, progress func(uint64)) (*Summary, error) {
+	d, err := CheckDump(file)
+	if err != nil {
+		return nil, err
+	}
+	return d.Import(ctx, store, progress)
+}
+
 // TestExportImport moves a store with keys in place to one with keys spread, and back.
 func TestExportImport(t *testing.T) {
 	from, err := pebblekv.Open(pebblekv.Config{Dir: "uids", FS: vfs.NewMem()})
@@ -77,7 +87,7 @@ func TestExportImport(t *testing.T) {
 	want := filled(t, from, 20_000)
 	dump := exported(t, from)
 	to := simkv.New(simkv.Config{})
-	sum, err := Import(ctx, to, bytes.NewReader(dump), nil)
+	sum, err := importDump(ctx, to, bytes.NewReader(dump), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,11 +107,11 @@ func TestExportImport(t *testing.T) {
 	}
 	resolve(t, two, "did:web:after.com") // and it works
 	checkStore(t, to, want)
-	if again, err := Import(ctx, to, bytes.NewReader(dump), nil); err != nil || *again != *sum {
+	if again, err := importDump(ctx, to, bytes.NewReader(dump), nil); err != nil || *again != *sum {
 		t.Errorf("import into a store that has it all: %v, summary %+v", err, again)
 	}
 	checkStore(t, to, want)
-	if _, err := Import(ctx, to, bytes.NewReader(exported(t, to)), nil); !errors.Is(err, errNotEmpty) || !strings.Contains(err.Error(), "store ID") {
+	if _, err := importDump(ctx, to, bytes.NewReader(exported(t, to)), nil); !errors.Is(err, errNotEmpty) || !strings.Contains(err.Error(), "store ID") {
 		t.Errorf("import of a later dump: %v", err)
 	}
 }
@@ -184,7 +194,7 @@ func TestImportResumes(t *testing.T) {
 			}
 			return nil
 		}}
-		_, err := Import(ctx, killed, bytes.NewReader(dump), nil)
+		_, err := importDump(ctx, killed, bytes.NewReader(dump), nil)
 		if err == nil {
 			if commits < 4 {
 				t.Errorf("an import took only %d transactions", commits)
@@ -200,12 +210,12 @@ func TestImportResumes(t *testing.T) {
 			}
 			other := simkv.New(simkv.Config{})
 			filled(t, other, 10)
-			if _, err := Import(ctx, store, bytes.NewReader(exported(t, other)), nil); !errors.Is(err, errNotEmpty) {
+			if _, err := importDump(ctx, store, bytes.NewReader(exported(t, other)), nil); !errors.Is(err, errNotEmpty) {
 				t.Errorf("another dump into an unfinished import: %v", err)
 			}
 		}
 		wrote := store.Stats().Committed
-		if _, err := Import(ctx, store, bytes.NewReader(dump), nil); err != nil {
+		if _, err := importDump(ctx, store, bytes.NewReader(dump), nil); err != nil {
 			t.Fatal(err)
 		}
 		totals = append(totals, store.Stats().Committed)
@@ -223,19 +233,19 @@ func TestDamagedDump(t *testing.T) {
 	dump := exported(t, source)
 	for at := 0; at < len(dump); at += 1 + at/20 {
 		for _, bad := range [][]byte{append(append(append([]byte(nil), dump[:at]...), dump[at]^0x20), dump[at+1:]...), dump[:at]} {
-			if _, err := checkDump(bytes.NewReader(bad)); err == nil {
+			if _, err := CheckDump(bytes.NewReader(bad)); err == nil {
 				t.Fatalf("damage at byte %d of %d is not seen", at, len(dump))
 			}
 		}
 	}
 	store := simkv.New(simkv.Config{})
-	if _, err := Import(ctx, store, bytes.NewReader(dump[:len(dump)-1]), nil); !errors.Is(err, errDump) {
+	if _, err := importDump(ctx, store, bytes.NewReader(dump[:len(dump)-1]), nil); !errors.Is(err, errDump) {
 		t.Errorf("import: %v", err)
 	}
 	if n := store.Stats().Committed; n != 0 {
 		t.Errorf("%d transactions of a damaged dump", n)
 	}
-	if _, err := checkDump(io.MultiReader(bytes.NewReader(dump), bytes.NewReader(dump))); !errors.Is(err, errDump) {
+	if _, err := CheckDump(bytes.NewReader(slices.Concat(dump, dump))); !errors.Is(err, errDump) {
 		t.Errorf("two dumps in one: %v", err)
 	}
 }
@@ -306,7 +316,7 @@ func TestDumpRefuses(t *testing.T) {
 		}
 	}
 	for _, c := range changes {
-		_, err := checkDump(bytes.NewReader(write(c.header, c.segments, c.counts)))
+		_, err := CheckDump(bytes.NewReader(write(c.header, c.segments, c.counts)))
 		if !errors.Is(err, errDump) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", c.name, err)
 		}
@@ -330,7 +340,7 @@ func TestSkipAhead(t *testing.T) {
 	}
 	for _, skip := range []bool{false, true} {
 		restored := simkv.New(simkv.Config{})
-		if _, err := Import(ctx, restored, bytes.NewReader(dump), nil); err != nil {
+		if _, err := importDump(ctx, restored, bytes.NewReader(dump), nil); err != nil {
 			t.Fatal(err)
 		}
 		if skip {
@@ -381,7 +391,7 @@ func TestSkipRestored(t *testing.T) {
 		given := make(map[uint64]time.Duration)
 		for _, age := range []time.Duration{time.Second, 2 * time.Second, 8 * 365 * 24 * time.Hour} {
 			restored := simkv.New(simkv.Config{})
-			if _, err := Import(ctx, restored, bytes.NewReader(dump), nil); err != nil {
+			if _, err := importDump(ctx, restored, bytes.NewReader(dump), nil); err != nil {
 				t.Fatal(err)
 			}
 			if _, _, err := SkipRestored(ctx, restored, age); err != nil {
@@ -413,7 +423,7 @@ func TestSkipCopy(t *testing.T) {
 		var last uint64
 		for _, day := range []int{-400, 0, 1, 2, 30_000} {
 			restored := simkv.New(simkv.Config{})
-			if _, err := Import(ctx, restored, bytes.NewReader(dump), nil); err != nil {
+			if _, err := importDump(ctx, restored, bytes.NewReader(dump), nil); err != nil {
 				t.Fatal(err)
 			}
 			n, _, err := SkipCopy(ctx, restored, time.Unix(copyEpoch, 0).AddDate(0, 0, day))

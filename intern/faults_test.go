@@ -137,7 +137,7 @@ func TestEachFailedCall(t *testing.T) {
 			return n, err
 		}},
 		"Import": {store: func() kv.Store { return simkv.New(simkv.Config{}) }, run: func(s kv.Store) (any, error) {
-			sum, err := Import(ctx, s, bytes.NewReader(dump), nil)
+			sum, err := importDump(ctx, s, bytes.NewReader(dump), nil)
 			return fmt.Sprintf("%+v", sum), err
 		}},
 	} {
@@ -220,7 +220,7 @@ func TestEachFailedFile(t *testing.T) {
 			}
 			f := &failingFile{File: inner, n: n}
 			if name == "import" {
-				_, err = Import(ctx, simkv.New(simkv.Config{}), f, nil)
+				_, err = importDump(ctx, simkv.New(simkv.Config{}), f, nil)
 			} else {
 				_, err = Export(ctx, store, f, nil)
 			}

@@ -13,40 +13,43 @@ import (
 // errNotEmpty means: an import needs an empty store, or one that holds the same import's beginning.
 var errNotEmpty = errors.New("UID store is not empty: import into a new one")
 
-// checkDump reads a dump from beginning to end and checks counts and checksums.
-func checkDump(r io.Reader) (*Summary, error) {
-	d := newDumpReader(r)
-	err := d.open()
+// Dump is a dump that is whole and sound.
+type Dump struct {
+	file    io.ReadSeeker
+	summary *Summary
+}
+
+// CheckDump reads a dump from beginning to end and checks counts and checksums.
+func CheckDump(file io.ReadSeeker) (*Dump, error) {
+	r := newDumpReader(file)
+	err := r.open()
 	for err == nil {
-		_, err = d.segment()
+		_, err = r.segment()
 	}
 	switch {
 	case !errors.Is(err, io.EOF):
-		return nil, err
-	case d.kind != segEnd:
-		return nil, fmt.Errorf("%w: its end is missing", errDump)
+	case r.kind != segEnd:
+		err = fmt.Errorf("%w: its end is missing", errDump)
+	default:
+		return &Dump{file, r.header.summary(r.counts, r.offset)}, nil
 	}
-	return d.header.summary(d.counts, d.offset), nil
+	return nil, fmt.Errorf("check UID dump: %w", err)
 }
 
-// Import brings a dump into an empty store: names and keys, then the counters, last the header that
-// makes it a store. The store has the dump's store ID and prefix bits. The dump is
-// checked whole before anything is written. Begun again after an interruption it goes on where it
-// was, and changes nothing once the store has it all. progress, if not nil, gets the number of
-// names written so far.
-func Import(ctx context.Context, store kv.Store, r io.ReadSeeker, progress func(names uint64)) (*Summary, error) {
-	summary, err := checkDump(r)
+// Import brings the dump into an empty store: names and keys, then the counters, last the header
+// that makes it a store. The store has the dump's store ID and prefix bits. Begun again after an
+// interruption it goes on where it was, and changes nothing once the store has it all. progress, if
+// not nil, gets the number of names written so far.
+func (d *Dump) Import(ctx context.Context, store kv.Store, progress func(names uint64)) (*Summary, error) {
+	m := &importer{store: store, reader: newDumpReader(d.file), progress: progress}
+	_, err := d.file.Seek(0, io.SeekStart)
 	if err == nil {
-		_, err = r.Seek(0, io.SeekStart)
+		err = m.run(ctx)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("check UID dump: %w", err)
-	}
-	m := &importer{store: store, reader: newDumpReader(r), progress: progress}
-	if err := m.run(ctx); err != nil {
 		return nil, fmt.Errorf("import UID dump: %w", err)
 	}
-	return summary, nil
+	return d.summary, nil
 }
 
 // importer writes a dump into a store, a transaction a segment. Each also writes how far it has
@@ -78,7 +81,7 @@ func (m *importer) run(ctx context.Context) error {
 	for {
 		s, err := m.reader.segment()
 		if err != nil {
-			return err // io.EOF cannot be: checkDump has seen the end
+			return err // io.EOF cannot be: CheckDump has seen the end
 		}
 		if s.kind == segEnd {
 			return m.finish(ctx, h)

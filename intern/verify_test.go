@@ -122,7 +122,7 @@ func TestImportIsTheStore(t *testing.T) {
 	}
 	dump := exported(t, source)
 	var progress []uint64
-	sum, err := Import(ctx, target, bytes.NewReader(dump), func(names uint64) { progress = append(progress, names) })
+	sum, err := importDump(ctx, target, bytes.NewReader(dump), func(names uint64) { progress = append(progress, names) })
 	if err != nil {
 		t.Fatal(err)
 	}

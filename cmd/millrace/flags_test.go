@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"millrace/intern"
+	"millrace/intern/kv/simkv"
 	"millrace/replay/verify"
 )
 
@@ -311,13 +313,32 @@ func TestReports(t *testing.T) {
 	}
 }
 
+// emptyDump returns a dump of a UID store that has given no UID.
+func emptyDump(t *testing.T) string {
+	t.Helper()
+	store := simkv.New(simkv.Config{})
+	uids, err := intern.Open(t.Context(), intern.Config{Store: store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(filepath.Join(t.TempDir(), "dump"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = intern.Export(t.Context(), store, f, nil)
+	if err := errors.Join(err, f.Close(), uids.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return f.Name()
+}
+
 // TestTwins: a command that has twins of flags takes those from the environment, and no others.
 func TestTwins(t *testing.T) {
 	file := writeFile(t, filepath.Join(t.TempDir(), "file"), "")
 	t.Setenv("MILLRACE_DATA_DIR", filepath.Join(file, "data")) // which cannot be
 	out := filepath.Join(t.TempDir(), "out")
 	args := map[string]string{
-		"millrace backup": "--to " + out, "millrace intern export": out, "millrace intern import": "/dev/null",
+		"millrace backup": "--to " + out, "millrace intern export": out, "millrace intern import": emptyDump(t),
 		"millrace graph import":      "/dev/null",
 		"millrace references import": "--as-of 2026-11-24T12:00:00Z /dev/null", "millrace references purge": "did:web:example.com",
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -38,12 +39,13 @@ func internCommand() *command {
 // internJob is one of the sub-commands of `millrace intern`.
 type internJob struct {
 	storeFlags
-	by      uint64          // of skip-ahead; 0: by the age of the backup, if it is one
+	by      uint64          // of skip-ahead; 0: left out, by the age of the backup, if it is one
 	options pebblekv.Config // of the embedded store; read-only: nothing is changed
 	create  bool            // there need not be a store
 	do      func(j *internJob, ctx context.Context) error
 
-	file           string // of export and import
+	file           string       // of export
+	dump           *intern.Dump // of import
 	store          closableStore
 	stdout, stderr io.Writer
 }
@@ -53,10 +55,18 @@ func (j *internJob) subCommand(name, args, summary string) *command {
 	j.register(fs)
 	fs.Lookup("intern").Usage = "which UID store: pebble, the embedded one, or fdb, FoundationDB; stop every server that uses it"
 	if name == "skip-ahead" {
-		fs.Uint64Var(&j.by, "by", 0, "more UIDs (`number`) than one sequence gave out since the copy was made; left out: more than is\n"+
-			"possible since the backup was made, or if --data-dir is none 2^32 and more, the later the more")
+		fs.Func("by", "more UIDs (`number`) than one sequence gave out since the copy was made; left out: more than is\n"+
+			"possible since the backup was made, or if --data-dir is none 2^32 and more, the later the more", j.setBy)
 	}
 	return &command{name: "millrace intern " + name, args: args, summary: summary, flags: fs, twins: storeTwins(), check: j.check, run: j.run}
+}
+
+// setBy takes --by. 0 would be what leaving it out is.
+func (j *internJob) setBy(s string) (err error) {
+	if j.by, err = strconv.ParseUint(s, 10, 64); err != nil || j.by == 0 {
+		return errors.New("it is no number of UIDs above 0")
+	}
+	return nil
 }
 
 func (j *internJob) check(args []string) error {
@@ -72,8 +82,13 @@ func (j *internJob) run(ctx context.Context, args []string, stdout, stderr io.Wr
 		j.file = args[0]
 	}
 	if j.create { // before a store is made for nothing
-		if _, err := os.Stat(j.file); err != nil {
+		f, err := os.Open(j.file)
+		if err != nil {
 			return fmt.Errorf("read the dump: %w", err)
+		}
+		defer f.Close()
+		if j.dump, err = intern.CheckDump(f); err != nil {
+			return err
 		}
 	}
 	dir := j.storeDir()
@@ -132,12 +147,7 @@ func (j *internJob) export(ctx context.Context) error {
 }
 
 func (j *internJob) imports(ctx context.Context) error {
-	f, err := os.Open(j.file)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	s, err := intern.Import(ctx, j.store, f, sayCount(j.stderr, "names"))
+	s, err := j.dump.Import(ctx, j.store, sayCount(j.stderr, "names"))
 	if err != nil {
 		return err
 	}

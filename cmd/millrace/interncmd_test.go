@@ -98,12 +98,17 @@ func TestInternCommands(t *testing.T) {
 	if code, _ = millrace(t, "intern", "verify", "--data-dir", t.TempDir()); code != exitFailed {
 		t.Errorf("verify without a store: exit code %d", code)
 	}
-	unmade := filepath.Join(copied, "unmade")
-	if code, out = millrace(t, "intern", "import", "--data-dir", unmade, dump+".no"); code != exitFailed || !strings.Contains(out, "no such file") {
-		t.Errorf("import of nothing: exit code %d\n%s", code, out)
+	if code, out = millrace(t, "intern", "skip-ahead", "--data-dir", copied, "--by", "0"); code != exitUsage || !strings.Contains(out, "above 0") {
+		t.Errorf("skip-ahead --by 0: exit code %d\n%s", code, out)
 	}
-	if _, err := os.Stat(unmade); !os.IsNotExist(err) {
-		t.Errorf("import of nothing makes a data directory: %v", err)
+	unmade := filepath.Join(copied, "unmade")
+	for file, says := range map[string]string{dump + ".no": "no such file", writeFile(t, filepath.Join(copied, "other"), "x"): "does not begin as"} {
+		if code, out = millrace(t, "intern", "import", "--data-dir", unmade, file); code != exitFailed || !strings.Contains(out, says) {
+			t.Errorf("import of %s: exit code %d\n%s", file, code, out)
+		}
+		if _, err := os.Stat(unmade); !os.IsNotExist(err) {
+			t.Errorf("import of %s makes a data directory: %v", file, err)
+		}
 	}
 	if code, _ = millrace(t, "intern", "export"); code != exitUsage {
 		t.Errorf("export without a file: exit code %d", code)
