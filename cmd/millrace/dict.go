@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"text/tabwriter"
 	"time"
@@ -114,9 +115,15 @@ func (c *dictTrainConfig) check(files []string) error {
 }
 
 func (c *dictTrainConfig) run(ctx context.Context, files []string, stdout, stderr io.Writer) error {
+	if c.out == "" && c.id != 0 {
+		c.out = dictFile(uint32(c.id))
+	}
 	if c.out != "" {
 		if _, err := os.Lstat(c.out); err == nil { // before minutes of work
 			return errDictExists(c.out)
+		}
+		if _, err := os.Stat(filepath.Dir(c.out)); err != nil {
+			return fmt.Errorf("write dictionary: %w", err)
 		}
 	}
 	compared, err := loadDictionaries(c.compare)
@@ -144,13 +151,16 @@ func (c *dictTrainConfig) run(ctx context.Context, files []string, stdout, stder
 		return err
 	}
 	if c.out == "" {
-		c.out = strconv.Itoa(int(d.ID())) + ".zdict"
+		c.out = dictFile(d.ID())
 	}
 	if err := writeNewFile(c.out, d.Bytes()); err != nil {
 		return err
 	}
 	return reportDictionary(stdout, c.out, d, compared, held)
 }
+
+// dictFile names the file of a dictionary.
+func dictFile(id uint32) string { return strconv.Itoa(int(id)) + ".zdict" }
 
 // namedDictionary is a row of the report.
 type namedDictionary struct {

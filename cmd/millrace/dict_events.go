@@ -72,10 +72,10 @@ func (s *sampler) readLines(ctx context.Context, path string, in io.Reader) erro
 			return err
 		}
 		line := bytes.TrimSpace(lines.Bytes())
-		if len(line) == 0 {
+		if len(line) == 0 || bytes.HasPrefix(line, []byte(`{"kind":"info",`)) {
 			continue
 		}
-		if line[0] != '{' || line[len(line)-1] != '}' {
+		if line[0] != '{' || line[len(line)-1] != '}' || !bytes.Contains(line, []byte(`"did":"did:`)) {
 			return fmt.Errorf("%s: line %d is not an event: one JSON object a line is expected, as millrace tail prints them", path, n)
 		}
 		s.add(line)

@@ -254,13 +254,31 @@ func TestCutFrame(t *testing.T) {
 	}
 }
 
+// TestDictLines: lines of events are taken, info messages and empty lines passed over, and others
+// refused.
+func TestDictLines(t *testing.T) {
+	for text, want := range map[string]string{
+		"{\"did\":\"did:x\"}\n\n{\"kind\":\"info\",\"info\":{}}\n {\"a\":{\"did\":\"did:y\"}} ": "",
+		"{\"did\":\"did:x\"}\n\nhello \"did\":\"did:y\"\n":                                      "line 3 is not an event",
+		"{\"did\":\"did:x\"}\n{\"some\":\"JSON\"}\n":                                            "line 2 is not an event",
+	} {
+		s := &sampler{max: 9, stderr: io.Discard, said: time.Now()}
+		err := s.readLines(t.Context(), "file", strings.NewReader(text))
+		if want == "" && (err != nil || s.seen != 2) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %d events, error %v, want %q", text, s.seen, err, want)
+		}
+	}
+}
+
 func TestDictRefuses(t *testing.T) {
 	dir := t.TempDir()
+	t.Chdir(dir)
+	writeFile(t, "40404.zdict", "")
 	few, text := filepath.Join(dir, "few"), filepath.Join(dir, "text")
 	if err := os.WriteFile(few, []byte(strings.Join(dictEvents(5), "\n")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(text, []byte("{\"did\":\"x\"}\n\nhello\n"), 0o600); err != nil {
+	if err := os.WriteFile(text, []byte("hello\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, tc := range []struct {
@@ -286,7 +304,9 @@ func TestDictRefuses(t *testing.T) {
 		{"train " + few, false, "too few events"},
 		{"train --size 1 " + few, true, "--size 1 is not 1KiB to 2MiB"},
 		{"train --out " + text + " " + few, false, "exists already"},
-		{"train " + text, false, "line 3 is not an event"},
+		{"train --out absent/x " + few, false, "write dictionary: stat absent"},
+		{"train --id 40404 " + few, false, "40404.zdict exists already"},
+		{"train " + text, false, "line 1 is not an event"},
 		{"train --compare " + text + " " + few, false, "not a zstd dictionary"},
 		{"inspect", true, "usage: millrace dict inspect FILE…"},
 		{"inspect " + text, false, "not a zstd dictionary"},
