@@ -258,6 +258,8 @@ func TestGraphForgotten(t *testing.T) {
 		{true, exitOK, []string{"references", "export"}},
 		{true, exitOK, []string{"graph", "export"}},
 		{true, exitFailed, []string{"graph", "import", wrong}},
+		{true, exitFailed, []string{"references", "purge", "did:web:unknown.example"}},
+		{true, exitFailed, []string{"references", "import", rows}}, // without --as-of
 		{false, exitOK, []string{"references", "purge", "did:plc:ewvi7nxzyoun6zhxrhs64oiz"}},
 		{false, exitOK, []string{"references", "import", "--as-of", "2026-11-24T12:00:00Z", rows}},
 		{false, exitOK, []string{"graph", "import", edges}},

@@ -14,7 +14,6 @@ import (
 	"millrace/intern"
 	"millrace/intern/kv/pebblekv"
 	"millrace/replay"
-	"millrace/replay/graph/feed"
 	"millrace/replay/references"
 )
 
@@ -101,10 +100,8 @@ func (p *storeFlags) open(ctx context.Context, mode refsMode, stderr io.Writer) 
 	if err := s.openLog(); err != nil || mode <= refsRead {
 		return s, err
 	}
-	if s.ended, err = noteCommand(p.dataDir, p.command); err != nil || mode == refsName {
-		return s, err
-	}
-	return s, feed.Forget(p.config().graphFile())
+	s.ended, err = noteCommand(p.dataDir, p.command)
+	return s, err
 }
 
 func (s *refsStores) openUIDs(ctx context.Context, readOnly bool, stderr io.Writer) (err error) {

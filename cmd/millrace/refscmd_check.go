@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"millrace/cmd/millrace/refs"
+	"millrace/replay/graph/feed"
 	"millrace/replay/links"
 	"millrace/replay/references"
 )
@@ -110,6 +111,9 @@ func (c *refsPurge) purge(ctx context.Context, s *refsStores, args []string, _, 
 		purge.Rev = uint64(min(s.log.Progress().TimeUS, time.Now().UnixMicro())) << 10
 	}
 	b := references.Batch{Position: s.store.Position(), Changes: []references.Change{purge}}
+	if err := feed.Forget(c.config().graphFile()); err != nil {
+		return err
+	}
 	if err := s.store.Hydrate(ctx, &b); err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"millrace/cmd/millrace/refs"
+	"millrace/replay/graph/feed"
 )
 
 func refsImportCommand() *command {
@@ -111,6 +112,9 @@ func (c *importJob) file(ctx context.Context, name string) error {
 	sink := &importSink{to: c.to}
 	err = c.checkRows(ctx, f)
 	if err == nil {
+		if err := feed.Forget(c.config().graphFile()); err != nil {
+			return err
+		}
 		err = c.reader.Read(ctx, f, sink)
 	}
 	c.files++

@@ -108,6 +108,25 @@ func TestUnreadLog(t *testing.T) {
 	}
 }
 
+// TestRefusedStartKeepsSnapshot: where the static edges end the start, a snapshot that cannot be
+// used stays. With more memory it may be of use.
+func TestRefusedStartKeepsSnapshot(t *testing.T) {
+	w := newWorld(t, 9)
+	w.closeAll()
+	for _, file := range []string{w.file, w.file + ".static"} {
+		if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.open()
+	if _, err := New(t.Context(), w.config()); err == nil || !strings.Contains(err.Error(), "raise --graph-memory") {
+		t.Errorf("with a file of static edges that is damaged: %v", err)
+	}
+	if _, err := os.Stat(w.file); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestWhoseSnapshot uses a snapshot of the same UID store and generation only. Of the store's own
 // position it needs no log.
 func TestWhoseSnapshot(t *testing.T) {

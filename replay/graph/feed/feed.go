@@ -181,10 +181,13 @@ func (f *Feed) load(ctx context.Context) (*graph.Graph, error) {
 		return nil, context.Cause(ctx)
 	}
 	f.cfg.Logger.Warn("the graph's snapshot cannot be used: the graph is built from the reference store", "err", err)
-	if err := Forget(f.cfg.File); err != nil {
+	if g, err = f.begin(cfg); err != nil { // say for want of memory: with more it is of use
 		return nil, err
 	}
-	return f.begin(cfg)
+	if err := Forget(f.cfg.File); err != nil {
+		return nil, errors.Join(err, g.Close())
+	}
+	return g, nil
 }
 
 // begin returns the graph that gets the edges of the rows: that of the static edges, if there are
