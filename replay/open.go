@@ -31,7 +31,8 @@ func Open(cfg Config) (*Log, error) {
 
 // Prepare opens the log as Open does, and changes nothing of what it holds until Begin. Its state
 // is that after Begin: an epoch has begun, references are on or off. Events are neither read,
-// appended nor trimmed before that. A log that is closed instead stays as it was.
+// appended nor trimmed before that. A log that is closed instead stays as it was. A new one begins
+// at once.
 func Prepare(cfg Config) (*Log, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -58,7 +59,7 @@ func (l *Log) Begin() error {
 	}
 	defer l.store.CloseBatch(batch)
 	if err := l.store.Commit(batch, true); err != nil {
-		return fmt.Errorf("open log in %s: %w", l.cfg.Dir, err)
+		return fmt.Errorf("begin log: %w", err)
 	}
 	return nil
 }
@@ -91,6 +92,11 @@ func open(cfg Config, st *pebblestore.Store) (*Log, error) {
 	}
 	if !cfg.ReadOnly {
 		l.opening = o.batch
+	}
+	if o.fresh {
+		if err := l.Begin(); err != nil {
+			return nil, err
+		}
 	}
 	s := o.snap
 	s.beforeTail = s.Newest

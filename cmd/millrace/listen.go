@@ -13,8 +13,8 @@ import (
 	"golang.org/x/net/netutil"
 )
 
-// checkListen tries the addresses before anything is opened for writing, which may begin an epoch
-// or switch references off. No listener stays open: its clients would wait for the stores.
+// checkListen tries the addresses before anything is opened or begun. No listener stays open: its
+// clients would wait for the stores.
 func (c *config) checkListen() error {
 	for _, flag := range []struct{ name, address string }{{"listen", c.listen}, {"metrics-listen", c.metricsListen}} {
 		if flag.address == "" {

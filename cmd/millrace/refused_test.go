@@ -92,3 +92,24 @@ func TestRefusedStartsChangeNothing(t *testing.T) {
 		t.Errorf("a start that is not refused: %+v", after)
 	}
 }
+
+// TestRefusedFirstStart: a first start that is refused leaves no trouble behind.
+func TestRefusedFirstStart(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	data := filepath.Join(dir, "data")
+	if err := os.Mkdir(data, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	keys := writeFile(t, filepath.Join(data, "identities"), "no directory")
+	if code, out := millrace(t, serveArgs(dir, "--references=on", "--verify=flag")...); code != exitFailed || !strings.Contains(out, keys) {
+		t.Fatalf("exit code %d\n%s", code, out)
+	}
+	checkDoctor(t, data, exitOK, stateStopped)
+	if err := os.Remove(keys); err != nil {
+		t.Fatal(err)
+	}
+	if err := startDaemon(t, "127.0.0.1:1", data, "--references=on", "--verify=flag").stop(); err != nil {
+		t.Error(err)
+	}
+}
