@@ -54,10 +54,13 @@ func (l *Log) Begin() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	batch := l.opening
-	if l.opening = nil; batch == nil || batch.Empty() {
+	if l.opening = nil; batch == nil {
 		return nil
 	}
 	defer l.store.CloseBatch(batch)
+	if batch.Empty() {
+		return nil
+	}
 	if err := l.store.Commit(batch, true); err != nil {
 		return fmt.Errorf("begin log: %w", err)
 	}
