@@ -77,7 +77,7 @@ func (c Config) Validate() error {
 		{"frames", c.Frames < 0},
 		{"first-seq", c.FirstSeq < 1},
 		{"window-frames", c.WindowFrames < 2},
-		{"window-bytes", c.WindowBytes < minWindowBytes},
+		{"window-bytes", c.WindowBytes < 2*chunkBytes},
 		{"churn-every", c.ChurnEvery < 0},
 		{"hostile-every", c.HostileEvery < 0},
 		{"faulty-every", c.FaultyEvery < 0},

@@ -2,10 +2,11 @@ package relaysim
 
 // consumer is one connection's place in a window. The window's mutex guards it.
 type consumer struct {
-	w     *window
-	at    int64  // ordinal of the message that comes next
-	wire  []byte // what it has taken; its own
-	ended error  // what it must report
+	w    *window
+	at   progress
+	held *chunk
+
+	ended error // what it must report
 }
 
 // join adds a consumer that wants what comes after cursor, or what is new from now on if it has
@@ -13,9 +14,10 @@ type consumer struct {
 func (w *window) join(cursor int64, live bool) (c *consumer, outdated, future bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	c = &consumer{w: w, at: w.next}
+	c = &consumer{w: w, at: progress{ord: w.next, bytes: w.wireBytes}}
 	if !live {
-		c.at, outdated, future = w.resumeLocked(cursor)
+		c.at.ord, outdated, future = w.resumeLocked(cursor)
+		c.at.bytes = w.wireBytes - w.bytesAfterLocked(c.at.ord)
 	}
 	w.consumers[c] = struct{}{}
 	w.joined++
@@ -23,29 +25,59 @@ func (w *window) join(cursor int64, live bool) (c *consumer, outdated, future bo
 	return c, outdated, future
 }
 
-// take returns the next messages, whole, up to about maxBytes. They are valid until the next take.
-// If there are none it returns a channel that is closed when there are.
-func (c *consumer) take(maxBytes int64) (wire []byte, more <-chan struct{}, err error) {
+// bytesAfterLocked returns the bytes of the messages from ord on.
+func (w *window) bytesAfterLocked(ord int64) (n int64) {
+	for _, c := range w.chunks {
+		switch {
+		case c.first >= ord:
+			n += int64(len(c.buf))
+		case ord < c.first+int64(len(c.index)):
+			n += int64(len(c.buf) - c.startLocked(ord))
+		}
+	}
+	return n
+}
+
+// take returns the next messages, whole, up to about maxBytes, and their number. They are valid
+// until the next take or leave. If there are none it returns a channel that is closed when there
+// are.
+func (c *consumer) take(maxBytes int) (wire []byte, frames int, more <-chan struct{}, err error) {
 	w := c.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	c.releaseLocked()
 	if c.ended != nil {
-		return nil, nil, c.ended
+		return nil, 0, nil, c.ended
 	}
-	if c.at < w.oldest {
-		return nil, nil, errTooSlow
+	if c.at.ord < w.oldest {
+		return nil, 0, nil, errTooSlow
 	}
-	if c.at == w.next {
-		return nil, w.published, w.closed
+	if c.at.ord == w.next {
+		return nil, 0, w.published, w.closed
 	}
-	to, end := c.at+1, w.markLocked(c.at).bytes+maxBytes
-	for to < w.next && w.markLocked(to+1).bytes <= end {
-		to++
+	_, ch := w.findLocked(c.at.ord)
+	from := ch.startLocked(c.at.ord)
+	i := int(c.at.ord - ch.first)
+	to := ch.index[i].end
+	for i++; i < len(ch.index) && ch.index[i].end-from <= maxBytes; i++ {
+		to = ch.index[i].end
 	}
-	c.wire = w.appendLocked(c.wire[:0], c.at, to)
-	c.at = to
+	frames = i - int(c.at.ord-ch.first)
+	ch.refs++
+	c.held = ch
+	c.at.ord += int64(frames)
+	c.at.bytes += int64(to - from)
 	w.signalLocked()
-	return c.wire, nil, nil
+	return ch.buf[from:to:to], frames, nil, nil
+}
+
+func (c *consumer) releaseLocked() {
+	if c.held == nil {
+		return
+	}
+	c.held.refs--
+	c.w.recycleLocked(c.held)
+	c.held = nil
 }
 
 // leave ends the consumer.
@@ -53,6 +85,7 @@ func (c *consumer) leave() {
 	w := c.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	c.releaseLocked()
 	if _, in := w.consumers[c]; in {
 		delete(w.consumers, c)
 		if len(w.consumers) == 0 {

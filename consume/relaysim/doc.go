@@ -31,9 +31,10 @@
 // lines are written to the file before the frame is put into the window. So at any moment, also
 // after a kill, the file holds at least what any consumer was sent.
 //
-// A window is shared by the producer and the consumers under its one mutex. Consumers copy what
-// they send out of it, so that they write to their sockets without the lock. Each consumer is one
-// goroutine that writes and one that reads. Serve returns when all have ended.
+// A window is shared by the producer and the consumers under its one mutex. The bytes in it are
+// immutable and counted by reference, so that consumers write them to their sockets without the
+// lock. Each consumer is one goroutine that writes and one that reads. Serve returns when all have
+// ended.
 //
 // # Pace
 //

@@ -14,9 +14,6 @@ const (
 	batchBytes  = 256 << 10
 )
 
-// minWindowBytes is the least limit of a window's bytes: half of it must have room for a batch.
-const minWindowBytes = 2 << 20
-
 // maxBehind bounds how much a rated producer catches up after it could not run.
 const maxBehind = time.Second
 

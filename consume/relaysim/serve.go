@@ -187,13 +187,13 @@ func (r *Relay) feed(ctx context.Context, c *conn, cursor int64, live bool) erro
 	ready := make(chan struct{})
 	close(ready)
 	for {
-		wire, more, err := consumer.take(writeBytes)
+		wire, frames, more, err := consumer.take(writeBytes)
 		switch {
 		case errors.Is(err, errTooSlow):
 			return c.end(err, errorMessage("ConsumerTooSlow", "the consumer did not keep up"))
 		case err != nil:
 			return err
-		case more == nil:
+		case frames > 0:
 			if err := c.shaper.pass(ctx, wire, c.write); err != nil {
 				return err
 			}

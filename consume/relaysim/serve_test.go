@@ -96,8 +96,8 @@ func TestResumeWithinWindow(t *testing.T) {
 	}
 }
 
-// TestResumeOverPieces reads from every place in a window of many pieces.
-func TestResumeOverPieces(t *testing.T) {
+// TestResumeOverChunks reads from every place in a window of many chunks.
+func TestResumeOverChunks(t *testing.T) {
 	w := newWindow(0, 1000, 64<<20)
 	var b batch
 	payload := make([]byte, 300_000)
@@ -112,11 +112,11 @@ func TestResumeOverPieces(t *testing.T) {
 			t.Fatalf("cursor %d: outdated %v, future %v", cursor, outdated, future)
 		}
 		for next := cursor; next < 40; {
-			wire, _, err := c.take(1)
-			next++
-			if err != nil || len(wire) < int(next)*7000 || len(wire) > int(next)*7000+10 {
-				t.Fatalf("cursor %d, message %d: %d bytes, %v", cursor, next, len(wire), err)
+			wire, frames, _, err := c.take(1)
+			if err != nil || frames != 1 || len(wire) < int(next+1)*7000 || len(wire) > int(next+1)*7000+10 {
+				t.Fatalf("cursor %d, message %d: %d frames, %d bytes, %v", cursor, next+1, frames, len(wire), err)
 			}
+			next += int64(frames)
 		}
 		if frames, bytes, _ := w.lead(); frames != 0 || bytes != 0 {
 			t.Fatalf("cursor %d: lead of %d frames, %d bytes at the end", cursor, frames, bytes)

@@ -61,6 +61,6 @@ func BenchmarkProduce(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	b.SetBytes(r.producer.now.win.markLocked(r.producer.now.win.next).bytes / int64(b.N))
+	b.SetBytes(r.producer.now.win.wireBytes / int64(b.N))
 	b.ReportMetric(float64(r.producer.made.Load())/b.Elapsed().Seconds(), "frames/s")
 }

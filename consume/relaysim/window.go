@@ -1,17 +1,17 @@
 package relaysim
 
 import (
+	"bytes"
 	"errors"
 	"sort"
 	"sync"
 )
 
-const (
-	// pieceBytes is how much memory a window takes at once.
-	pieceBytes = 1 << 20
-	// maxMessageBytes bounds a message: no captured one is larger, and no malformed one.
-	maxMessageBytes = 32 << 20
-)
+// chunkBytes is the usual size of a chunk. A message that is larger gets a chunk of its own.
+const chunkBytes = 1 << 20
+
+// maxFreeChunks bounds how many chunks are kept for reuse.
+const maxFreeChunks = 16
 
 // Reasons for which a window ends a consumer.
 var (
@@ -20,6 +20,21 @@ var (
 	errDisconnect  = errors.New("disconnected on demand")
 	errRenumbering = errors.New("the numbering has changed")
 )
+
+// chunk is a part of the window. What has been published of it never changes.
+type chunk struct {
+	buf   []byte // grows up to its capacity only
+	index []messageEnd
+	first int64 // ordinal of index[0]
+	refs  int   // consumers that are writing it; under window.mu
+	gone  bool  // out of the window; under window.mu
+}
+
+// messageEnd is where a message in a chunk ends.
+type messageEnd struct {
+	seq int64 // the highest seq up to here, itself included
+	end int   // one past its last byte
+}
 
 // window holds the newest messages of one numbering. All methods are safe for concurrent use;
 // publish and forget have one caller at a time.
@@ -30,91 +45,112 @@ type window struct {
 	maxFrames int64
 	maxBytes  int64
 
-	mu     sync.Mutex
-	pieces [][]byte // a ring; nil: not needed yet
-	marks  []mark   // a ring, from the oldest message on
-	oldest int64    // ordinal of the oldest message that may still be sent
-	next   int64    // ordinal of the next message to come
-	closed error
+	mu        sync.Mutex
+	chunks    []*chunk
+	free      []*chunk
+	bytes     int64 // capacities of chunks
+	oldest    int64 // ordinal of the oldest message that may still be sent
+	gone      int64 // highest seq before it
+	next      int64 // ordinal of the next message to come
+	wireBytes int64 // of all messages so far
+	seq       int64 // highest seq so far
+	closed    error
 
 	consumers map[*consumer]struct{}
-	reached   int64         // where the last consumer to leave had got to
+	reached   progress      // where the last consumer to leave had got to
 	joined    int64         // how many consumers there have been
 	published chan struct{} // closed, and replaced, when there is more to read
 	moved     chan struct{} // capacity 1: a consumer has come, gone or got on
 }
 
-// mark says how far the stream is before a message.
-type mark struct {
-	seq   int64 // the highest so far
-	bytes int64 // of all messages so far
+// progress is how far a consumer has come in the window's stream of messages.
+type progress struct {
+	ord   int64 // of the message that comes next
+	bytes int64 // before it
 }
 
-// newWindow makes an empty window after seq.
+// newWindow makes an empty window after seq. Its limits are soft by up to a chunk.
 func newWindow(seq, maxFrames, maxBytes int64) *window {
 	return &window{
 		maxFrames: maxFrames,
 		maxBytes:  maxBytes,
-		pieces:    make([][]byte, 1+max(maxBytes, maxMessageBytes)/pieceBytes),
-		marks:     []mark{{seq: seq}},
+		seq:       seq,
+		gone:      seq,
 		consumers: make(map[*consumer]struct{}),
 		published: make(chan struct{}),
 		moved:     make(chan struct{}, 1),
 	}
 }
 
-// markLocked returns the mark before a message, which is in the window or the next one.
-func (w *window) markLocked(ord int64) mark { return w.marks[ord%(w.maxFrames+1)] }
-
-// publish makes the messages of b visible. It keeps nothing of b. A message that is larger than the
-// window is there alone.
+// publish makes the messages of b visible. It keeps nothing of b.
 func (w *window) publish(b *batch) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	from := 0
 	for _, e := range b.entries {
-		m := w.markLocked(w.next)
-		w.copyInLocked(m.bytes, b.wire[from:e.end])
-		m = mark{seq: max(m.seq, e.seq), bytes: m.bytes + int64(e.end-from)}
+		w.seq = max(w.seq, e.seq)
+		w.pushLocked(b.wire[from:e.end])
 		from = e.end
-		w.next++
-		if w.next == int64(len(w.marks)) && w.next <= w.maxFrames {
-			w.marks = append(w.marks, m)
-		} else {
-			w.marks[w.next%(w.maxFrames+1)] = m
-		}
-		for w.next-w.oldest > w.maxFrames || w.next-w.oldest > 1 && m.bytes-w.markLocked(w.oldest).bytes > w.maxBytes {
-			w.oldest++
-		}
+	}
+	w.wireBytes += int64(len(b.wire))
+	w.advanceLocked(w.next - w.maxFrames)
+	for len(w.chunks) > 1 && (w.bytes > w.maxBytes || w.chunks[1].first <= w.oldest) {
+		w.dropLocked()
 	}
 	w.wakeLocked()
 }
 
-// memoryLocked returns where byte n of all messages is, and those behind it in its piece.
-func (w *window) memoryLocked(n int64) []byte {
-	piece := &w.pieces[n/pieceBytes%int64(len(w.pieces))]
-	if *piece == nil {
-		*piece = make([]byte, pieceBytes)
+// advanceLocked makes oldest the oldest message, if it is not already younger.
+func (w *window) advanceLocked(oldest int64) {
+	if oldest <= w.oldest {
+		return
 	}
-	return (*piece)[n%pieceBytes:]
+	last, _ := w.findLocked(oldest - 1)
+	w.oldest, w.gone = oldest, last.seq
 }
 
-func (w *window) copyInLocked(at int64, message []byte) {
-	for len(message) > 0 {
-		n := copy(w.memoryLocked(at), message)
-		at, message = at+int64(n), message[n:]
+// pushLocked appends one message.
+func (w *window) pushLocked(message []byte) {
+	var c *chunk
+	if n := len(w.chunks); n > 0 {
+		c = w.chunks[n-1]
 	}
+	if c == nil || cap(c.buf)-len(c.buf) < len(message) {
+		c = w.newChunkLocked(len(message))
+		w.chunks = append(w.chunks, c)
+		w.bytes += int64(cap(c.buf))
+	}
+	c.buf = append(c.buf, message...)
+	c.index = append(c.index, messageEnd{seq: w.seq, end: len(c.buf)})
+	w.next++
 }
 
-// appendLocked appends the messages from one on and before another, with their websocket headers.
-func (w *window) appendLocked(dst []byte, from, to int64) []byte {
-	at, end := w.markLocked(from).bytes, w.markLocked(to).bytes
-	for at < end {
-		part := w.memoryLocked(at)
-		part = part[:min(int64(len(part)), end-at)]
-		dst, at = append(dst, part...), at+int64(len(part))
+func (w *window) newChunkLocked(need int) *chunk {
+	if n := len(w.free); n > 0 && need <= chunkBytes {
+		c := w.free[n-1]
+		w.free = w.free[:n-1]
+		*c = chunk{buf: c.buf[:0], index: c.index[:0], first: w.next}
+		return c
 	}
-	return dst
+	return &chunk{buf: make([]byte, 0, max(need, chunkBytes)), first: w.next}
+}
+
+// dropLocked forgets the oldest chunk.
+func (w *window) dropLocked() {
+	c := w.chunks[0]
+	w.advanceLocked(c.first + int64(len(c.index)))
+	w.chunks[0] = nil
+	w.chunks = w.chunks[1:]
+	w.bytes -= int64(cap(c.buf))
+	c.gone = true
+	w.recycleLocked(c)
+}
+
+// recycleLocked keeps a chunk for reuse if no consumer can see it.
+func (w *window) recycleLocked(c *chunk) {
+	if c.gone && c.refs == 0 && cap(c.buf) == chunkBytes && len(w.free) < maxFreeChunks {
+		w.free = append(w.free, c)
+	}
 }
 
 func (w *window) wakeLocked() {
@@ -137,8 +173,8 @@ func (w *window) forget(keep int64) int64 {
 	if w.next-keep <= w.oldest {
 		return 0
 	}
-	w.oldest = w.next - keep
-	return w.markLocked(w.oldest).seq
+	w.advanceLocked(w.next - keep)
+	return w.gone
 }
 
 // close ends the window: consumers get the reason, once they have taken what is in it.
@@ -170,30 +206,55 @@ func (w *window) reopen() {
 func (w *window) head() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.markLocked(w.next).seq
+	return w.seq
 }
 
 // lead returns how far the producer is ahead of the slowest consumer, or of where the last one
-// left; in bytes as far as the window goes. It also returns how many consumers have come so far.
+// left. It also returns how many consumers have come so far.
 func (w *window) lead() (frames, bytes, joined int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	slowest := w.reached
 	first := true
 	for c := range w.consumers {
-		if first || c.at < slowest {
+		if first || c.at.ord < slowest.ord {
 			slowest, first = c.at, false
 		}
 	}
-	bytes = w.markLocked(w.next).bytes - w.markLocked(max(slowest, w.oldest)).bytes
-	return w.next - slowest, bytes, w.joined
+	return w.next - slowest.ord, w.wireBytes - slowest.bytes, w.joined
 }
 
 // resumeLocked says where a consumer with this cursor begins: after it, and at the head if it is
 // beyond. outdated says that messages after the cursor are no longer there.
 func (w *window) resumeLocked(cursor int64) (ord int64, outdated, future bool) {
-	n := sort.Search(int(w.next-w.oldest), func(i int) bool { return w.markLocked(w.oldest+int64(i)+1).seq > cursor })
-	return w.oldest + int64(n), cursor < w.markLocked(w.oldest).seq, cursor > w.markLocked(w.next).seq
+	if cursor > w.seq {
+		return w.next, false, true
+	}
+	i := sort.Search(len(w.chunks), func(i int) bool {
+		c := w.chunks[i]
+		return c.index[len(c.index)-1].seq > cursor
+	})
+	ord = w.next
+	if i < len(w.chunks) {
+		c := w.chunks[i]
+		ord = c.first + int64(sort.Search(len(c.index), func(j int) bool { return c.index[j].seq > cursor }))
+	}
+	return max(ord, w.oldest), cursor < w.gone, false
+}
+
+// findLocked finds a message and its chunk. It must be in the window, or in a chunk that still is.
+func (w *window) findLocked(ord int64) (messageEnd, *chunk) {
+	i := sort.Search(len(w.chunks), func(i int) bool { return w.chunks[i].first > ord }) - 1
+	c := w.chunks[i]
+	return c.index[ord-c.first], c
+}
+
+// startLocked returns the offset in c at which message ord begins.
+func (c *chunk) startLocked(ord int64) int {
+	if ord == c.first {
+		return 0
+	}
+	return c.index[ord-c.first-1].end
 }
 
 // newest returns copies of the newest n messages, whole with their websocket headers.
@@ -201,7 +262,8 @@ func (w *window) newest(n int64) (messages [][]byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for ord := max(w.oldest, w.next-n); ord < w.next; ord++ {
-		messages = append(messages, w.appendLocked(nil, ord, ord+1))
+		m, c := w.findLocked(ord)
+		messages = append(messages, bytes.Clone(c.buf[c.startLocked(ord):m.end]))
 	}
 	return messages
 }
