@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/url"
 	"strings"
 	"time"
@@ -48,10 +49,11 @@ type Config struct {
 
 // testHooks changes what only tests may change. The zero value changes nothing.
 type testHooks struct {
-	resolver *net.Resolver  // nil: the system's
-	dial     dialFunc       // of the PLC directory; nil: a socket
-	webPort  string         // "": that of the URL
-	roots    *x509.CertPool // nil: the system's
+	resolver *net.Resolver                         // nil: the system's
+	dial     dialFunc                              // of the PLC directory; nil: a socket
+	proxy    func(*http.Request) (*url.URL, error) // to it; nil: the environment's
+	webPort  string                                // "": that of the URL
+	roots    *x509.CertPool                        // nil: the system's
 	finished func(did string)
 
 	entries     int // accounts in the cache on disk; 0: defaultEntries
@@ -75,6 +77,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.hooks.proxy == nil {
+		c.hooks.proxy = http.ProxyFromEnvironment
 	}
 	if c.hooks.finished == nil {
 		c.hooks.finished = func(string) {}

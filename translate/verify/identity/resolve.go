@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -102,7 +103,13 @@ func plcClient(cfg *Config) http.Client {
 		dial = (&net.Dialer{Timeout: handshakeTimeout}).DialContext
 	}
 	t := transport(cfg, dial)
-	t.Proxy = http.ProxyFromEnvironment
+	t.Proxy = cfg.hooks.proxy
+	t.OnProxyConnectResponse = func(_ context.Context, proxy *url.URL, _ *http.Request, resp *http.Response) error {
+		if resp.StatusCode == http.StatusOK {
+			return nil
+		}
+		return fmt.Errorf("through the proxy %s: %s", proxy.Host, strings.TrimSpace(resp.Status))
+	}
 	t.MaxIdleConnsPerHost, t.MaxConnsPerHost = cfg.hooks.concurrency, cfg.hooks.concurrency
 	return http.Client{Transport: &limiter{t}, CheckRedirect: func(req *http.Request, via []*http.Request) error {
 		if len(via) > maxRedirects || req.URL.Hostname() != via[0].URL.Hostname() {

@@ -4,7 +4,10 @@ import (
 	"context"
 	"crypto/x509"
 	"net"
+	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -46,4 +49,18 @@ func TestDeadConnection(t *testing.T) {
 			t.Errorf("after %v and %d connections: %v", took, len(conns), err)
 		}
 	})
+}
+
+// TestProxyRefuses: a proxy that does not connect to the PLC directory is named, without its
+// password.
+func TestProxyRefuses(t *testing.T) {
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }))
+	defer proxy.Close()
+	address := &url.URL{Scheme: "http", User: url.UserPassword("name", "secret"), Host: proxy.Listener.Addr().String()}
+	r := newResolver(&Config{PLC: "https://example.com", hooks: testHooks{proxy: http.ProxyURL(address)}}, nil, nil)
+	defer r.close()
+	_, err := r.resolve(t.Context(), didOf(1))
+	if want := "through the proxy " + address.Host + ": 403 Forbidden"; err == nil || !strings.HasSuffix(err.Error(), want) || strings.Contains(err.Error(), "secret") {
+		t.Errorf("%v, want %s", err, want)
+	}
 }
