@@ -93,48 +93,46 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	s := &Store{db: db}
 	begun, said := time.Now(), time.Time{}
-	for attempts := 1; ; attempts++ {
-		err := s.openDirectory(ctx, cfg.Directory)
-		if err == nil {
-			if !said.IsZero() {
-				cfg.Logger.Info("FoundationDB answers", "waited_seconds", time.Since(begun).Seconds())
+	err = kv.Retry(ctx, func() error {
+		err := attempt(ctx, db, func(tr fdb.Transaction) error {
+			dir, err := directory.CreateOrOpen(tr, cfg.Directory, nil)
+			if err == nil {
+				s.prefix = dir.Bytes()
 			}
-			return s, nil
-		}
-		if ctx.Err() != nil {
-			return nil, errors.Join(context.Cause(ctx), err)
-		}
-		if !kv.Retryable(err) {
-			return nil, fmt.Errorf("open directory %s: %w", strings.Join(cfg.Directory, "/"), err)
-		}
-		if now := time.Now(); !errors.Is(err, kv.ErrConflict) && now.Sub(said) >= sayEvery {
+			return err
+		})
+		unanswered := kv.Retryable(err) && !errors.Is(err, kv.ErrConflict) && ctx.Err() == nil
+		if now := time.Now(); unanswered && now.Sub(said) >= sayEvery {
 			cfg.Logger.Warn("FoundationDB does not answer; still trying", "cluster_file", cfg.ClusterFile, "err", err)
 			said = now
 		}
-		if ended := kv.Sleep(ctx, kv.Pause(attempts, err)); ended != nil {
-			return nil, errors.Join(ended, err)
-		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open directory %s: %w", strings.Join(cfg.Directory, "/"), err)
 	}
+	if !said.IsZero() {
+		cfg.Logger.Info("FoundationDB answers", "waited_seconds", time.Since(begun).Seconds())
+	}
+	return s, nil
 }
 
-// openDirectory is one attempt. The directory layer would retry by itself for ever and in silence
-// if it were given the database instead of a transaction.
-func (s *Store) openDirectory(ctx context.Context, path []string) error {
+// attempt runs f in a transaction of at most openTimeout, once. The directory layer would retry by
+// itself for ever and in silence if it were given the database instead.
+func attempt(ctx context.Context, db fdb.Database, f func(fdb.Transaction) error) error {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	tr, err := s.db.CreateTransaction()
+	tr, err := db.CreateTransaction()
 	if err != nil {
 		return translate(ctx, err, false)
 	}
 	defer context.AfterFunc(ctx, tr.Cancel)()
-	dir, err := directory.CreateOrOpen(tr, path, nil)
-	if err != nil {
+	if err := f(tr); err != nil {
 		return translate(ctx, err, false)
 	}
 	if err := tr.Commit().Get(); err != nil {
 		return translate(ctx, err, true)
 	}
-	s.prefix = dir.Bytes()
 	return nil
 }
 
@@ -179,28 +177,10 @@ func Remove(ctx context.Context, clusterFile string, path []string) error {
 	if err != nil {
 		return err
 	}
-	for attempts := 1; ; attempts++ {
-		err := func() error {
-			ctx, cancel := context.WithTimeout(ctx, openTimeout)
-			defer cancel()
-			tr, err := db.CreateTransaction()
-			if err != nil {
-				return translate(ctx, err, false)
-			}
-			defer context.AfterFunc(ctx, tr.Cancel)()
-			if _, err := directory.Root().Remove(tr, path); err != nil {
-				return translate(ctx, err, false)
-			}
-			if err := tr.Commit().Get(); err != nil {
-				return translate(ctx, err, true)
-			}
-			return nil
-		}()
-		if err == nil || !kv.Retryable(err) || ctx.Err() != nil {
+	return kv.Retry(ctx, func() error {
+		return attempt(ctx, db, func(tr fdb.Transaction) error {
+			_, err := directory.Root().Remove(tr, path)
 			return err
-		}
-		if ended := kv.Sleep(ctx, kv.Pause(attempts, err)); ended != nil {
-			return errors.Join(ended, err)
-		}
-	}
+		})
+	})
 }
