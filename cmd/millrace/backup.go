@@ -166,7 +166,7 @@ func (c *config) copyStatic(dir string) error {
 		return err
 	}
 	defer f.Close()
-	return replaceFile(to, func(w io.Writer) error { _, err := io.Copy(w, f); return err })
+	return replaceFile(to, 0o644, func(w io.Writer) error { _, err := io.Copy(w, f); return err })
 }
 
 // copyUIDs puts the embedded UID store in from, if there is one, into the backup in dir, which has
@@ -241,14 +241,7 @@ func (c *config) makeBackup(to string, fill func(dir string) (*backupManifest, e
 		return nil, err
 	}
 	m.Dir = to
-	raw, err := json.MarshalIndent(m, "", "  ")
-	if err != nil {
-		return nil, err
-	}
-	if err := writeSynced(filepath.Join(partial, manifestFile), append(raw, '\n'), 0o644); err != nil {
-		return nil, err
-	}
-	if err := syncDir(partial); err != nil {
+	if err := writeDataFile(partial, manifestFile, m, 0o644); err != nil {
 		return nil, err
 	}
 	if err := os.Rename(partial, to); err != nil {

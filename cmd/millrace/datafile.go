@@ -12,61 +12,54 @@ import (
 
 // writeDataFile replaces a small JSON file of a data directory, whole or not at all.
 func writeDataFile(dataDir, name string, v any, mode os.FileMode) error {
-	raw, err := json.Marshal(v)
+	raw, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(dataDir, name)
-	if err := os.Remove(path + ".tmp"); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	if err := writeSynced(path+".tmp", append(raw, '\n'), mode); err != nil {
-		return err
-	}
-	if err := os.Rename(path+".tmp", path); err != nil {
-		return err
-	}
-	return syncDir(dataDir)
+	return replaceFile(filepath.Join(dataDir, name), mode, func(w io.Writer) error { _, err := w.Write(append(raw, '\n')); return err })
 }
 
-// writeSynced writes a new file and syncs it. If that fails there is none.
-func writeSynced(name string, raw []byte, mode os.FileMode) error {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(raw)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		err = errors.Join(err, os.Remove(name))
-	}
-	return err
-}
-
-// replaceFile lets fill write a file, which gets its name when it is whole and on disk.
-func replaceFile(name string, fill func(w io.Writer) error) (err error) {
+// replaceFile lets fill write a file, which gets its name when it is whole and on disk. It removes
+// what a process that was killed left of it. Of two calls at once the first fails.
+func replaceFile(name string, mode os.FileMode, fill func(w io.Writer) error) (err error) {
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
 		return fmt.Errorf("write %s: it is there, and no regular file", name)
 	}
-	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
+	temp := filepath.Join(filepath.Dir(name), "."+filepath.Base(name)+".tmp")
+	if err := os.Remove(temp); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
 	defer func() {
-		if err != nil {
-			err = errors.Join(err, f.Close(), os.Remove(f.Name()))
+		if err != nil && isNamed(f, temp) {
+			err = errors.Join(err, os.Remove(temp))
 		}
+		f.Close() // it is synced, or of no use
 	}()
 	b := bufio.NewWriterSize(f, 1<<16)
 	if err := fill(b); err != nil {
 		return err
 	}
-	if err := errors.Join(b.Flush(), f.Chmod(0o644), f.Sync()); err != nil {
+	if err := errors.Join(b.Flush(), f.Sync()); err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
-	if err := os.Rename(f.Name(), name); err != nil {
+	if !isNamed(f, temp) {
+		return fmt.Errorf("write %s: another process writes it, too", name)
+	}
+	if err := os.Rename(temp, name); err != nil {
 		return err
 	}
-	return errors.Join(f.Close(), syncDir(filepath.Dir(name)))
+	return syncDir(filepath.Dir(name))
+}
+
+// isNamed says whether the open file has that name.
+func isNamed(f *os.File, name string) bool {
+	open, err := f.Stat()
+	named, nameErr := os.Lstat(name)
+	return errors.Join(err, nameErr) == nil && os.SameFile(open, named)
 }
 
 func syncDir(name string) error {

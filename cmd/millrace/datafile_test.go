@@ -1,9 +1,11 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -16,7 +18,7 @@ func TestReplaceFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{dir, device} {
-		err := replaceFile(name, func(io.Writer) error {
+		err := replaceFile(name, 0o644, func(io.Writer) error {
 			t.Errorf("%s is written to", name)
 			return nil
 		})
@@ -25,8 +27,11 @@ func TestReplaceFile(t *testing.T) {
 		}
 	}
 	name := filepath.Join(dir, "file")
+	if err := os.WriteFile(filepath.Join(dir, ".file.tmp"), []byte("of a process that was killed"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, want := range []string{"a", "b"} {
-		if err := replaceFile(name, func(w io.Writer) error { _, err := io.WriteString(w, want); return err }); err != nil {
+		if err := replaceFile(name, 0o644, func(w io.Writer) error { _, err := io.WriteString(w, want); return err }); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := os.ReadFile(name); err != nil || string(got) != want {
@@ -35,5 +40,24 @@ func TestReplaceFile(t *testing.T) {
 	}
 	if files, err := os.ReadDir(dir); err != nil || len(files) != 2 {
 		t.Errorf("left over: %v, %v", files, err)
+	}
+}
+
+// TestReplaceFileTwice: what another process has begun to write does not get the name.
+func TestReplaceFileTwice(t *testing.T) {
+	t.Parallel()
+	name := filepath.Join(t.TempDir(), "file")
+	temp := filepath.Join(filepath.Dir(name), ".file.tmp")
+	err := replaceFile(name, 0o644, func(io.Writer) error {
+		return errors.Join(os.Remove(temp), os.WriteFile(temp, []byte("of another"), 0o600))
+	})
+	if err == nil || !strings.Contains(err.Error(), "another process") {
+		t.Errorf("error %v", err)
+	}
+	if _, err := os.Lstat(name); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the file is there: %v", err)
+	}
+	if _, err := os.Lstat(temp); err != nil {
+		t.Errorf("the other's is removed: %v", err)
 	}
 }

@@ -190,11 +190,10 @@ func errDictExists(path string) error {
 
 // writeNewFile writes a file that does not exist yet, whole or not at all.
 func writeNewFile(path string, data []byte) error {
-	err := writeSynced(path, data, 0o644)
-	switch {
-	case errors.Is(err, os.ErrExist):
+	if _, err := os.Lstat(path); err == nil {
 		return errDictExists(path)
-	case err != nil:
+	}
+	if err := replaceFile(path, 0o644, func(w io.Writer) error { _, err := w.Write(data); return err }); err != nil {
 		return fmt.Errorf("write dictionary: %w", err)
 	}
 	return nil

@@ -119,8 +119,13 @@ func TestDictTrainFromFiles(t *testing.T) {
 }
 
 // TestWriteNewFile: a file that exists stays as it is, also one that came during minutes of work.
+// What a run that was killed left is not in the way.
 func TestWriteNewFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new.zdict")
+	left := filepath.Join(filepath.Dir(path), ".new.zdict.tmp")
+	if err := os.WriteFile(left, []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for i, want := range []string{"", "exists already", "exists already"} {
 		if err := writeNewFile(path, []byte{byte(i)}); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("write %d: %v", i, err)
@@ -128,6 +133,9 @@ func TestWriteNewFile(t *testing.T) {
 		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, []byte{0}) {
 			t.Errorf("after write %d the file has %q, %v", i, got, err)
 		}
+	}
+	if _, err := os.Lstat(left); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it was written in place: %v", err)
 	}
 	if err := writeNewFile(filepath.Join(path, "x"), nil); err == nil || !strings.Contains(err.Error(), "write dictionary: ") {
 		t.Errorf("where no file can be: %v", err)

@@ -78,7 +78,7 @@ func kindOf(name string) string {
 		"chains": "last commits of accounts", "identities": "keys of accounts",
 		lastRunFile: "the last run", controlFile: "for commands to a running server",
 		manifestFile: "says that this is a backup", restoredFile: "says that this was a backup", dayFile: "the last day, for the page",
-	}[strings.TrimSuffix(name, ".tmp")]
+	}[strings.TrimPrefix(strings.TrimSuffix(name, ".tmp"), ".")]
 }
 
 // measure counts what is at path. What vanishes meanwhile, or may not be read, is not counted.

@@ -105,7 +105,7 @@ func (s *refsStores) asOf(ctx context.Context) (string, error) {
 // stdout if it has none.
 func writeWhole(name string, stdout io.Writer, fill func(w io.Writer) error) error {
 	if name != "" {
-		return replaceFile(name, fill)
+		return replaceFile(name, 0o644, fill)
 	}
 	b := bufio.NewWriterSize(stdout, 1<<16)
 	return errors.Join(fill(b), b.Flush())

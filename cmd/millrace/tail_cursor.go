@@ -89,7 +89,7 @@ func (f *cursorFile) writeLocked() {
 	if f.pending == "" || f.err != nil {
 		return
 	}
-	f.err = replaceFile(f.name, func(w io.Writer) error { _, err := fmt.Fprintln(w, f.pending); return err })
+	f.err = replaceFile(f.name, 0o644, func(w io.Writer) error { _, err := fmt.Fprintln(w, f.pending); return err })
 	if f.err != nil {
 		f.err = fmt.Errorf("--cursor-file: %w", f.err)
 	}
