@@ -175,7 +175,8 @@ func (c *checkup) look(ctx context.Context) {
 	}
 }
 
-// lookAtStores opens each store that there is, for reading only, and returns their errors.
+// lookAtStores opens each store that there is, for reading only, and returns their errors. One that
+// a process was making when it was killed is none: the next start makes it.
 func (s *storesFound) lookAtStores(ctx context.Context, dir string, files vfs.FS) (errs []error) {
 	at := config{dataDir: dir}
 	for _, store := range []struct {
@@ -187,6 +188,9 @@ func (s *storesFound) lookAtStores(ctx context.Context, dir string, files vfs.FS
 		{at.referencesDir(), func() (err error) { s.References, err = lookAtReferences(at.referencesDir(), files); return err }},
 	} {
 		if _, err := os.Lstat(store.path); errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if _, err := os.Lstat(filepath.Join(store.path, "CREATING")); err == nil {
 			continue
 		}
 		if err := store.look(); err != nil {

@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/google/go-cmp/cmp"
 
+	"millrace/intern/kv/pebblekv"
 	"millrace/public/client"
 )
 
@@ -221,4 +223,24 @@ func TestLookFS(t *testing.T) {
 	if found := treeOf(t, dir); len(found) != 2 || f.holder != 0 {
 		t.Errorf("%v", found)
 	}
+}
+
+// TestDoctorOfUnmadeStore: a store that a process was making when it was killed is no trouble.
+func TestDoctorOfUnmadeStore(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "intern"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	checkDoctor(t, dir, exitFailed, stateUnknown, "there is no store") // a disk that is not mounted
+	killed := errorfs.Wrap(vfs.Default, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if strings.Contains(op.Path, "MANIFEST") {
+			return errors.New("killed")
+		}
+		return nil
+	}))
+	if _, err := pebblekv.Open(pebblekv.Config{Dir: filepath.Join(dir, "intern"), FS: killed}); err == nil {
+		t.Fatal("the store is made")
+	}
+	checkDoctor(t, dir, exitOK, stateUnknown, "It can be started")
 }
