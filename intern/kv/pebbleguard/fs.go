@@ -89,9 +89,21 @@ func (f *guardFS) checkPlace(name string) error {
 	return f.db.checkPlace()
 }
 
+// GetDiskUsage implements vfs.FS. Pebble takes another error for a failure of its background work.
+func (f *guardFS) GetDiskUsage(path string) (vfs.DiskUsage, error) {
+	usage, err := f.FS.GetDiskUsage(path)
+	if err != nil {
+		err = vfs.ErrUnsupported
+	}
+	return usage, err
+}
+
 // created returns the file that was made, or the error. If a write-ahead log cannot be made, the
 // database fails and the call never returns.
 func (f *guardFS) created(name string, file vfs.File, err error) (vfs.File, error) {
+	if err == nil {
+		file = &namedFile{file, name}
+	}
 	if f.PathDir(name) != f.dir { // of a checkpoint
 		return file, err
 	}
@@ -115,6 +127,28 @@ func (f *guardFS) OpenDir(name string) (vfs.File, error) {
 		file = &writtenFile{File: file, db: f.db, what: "the directory"}
 	}
 	return file, err
+}
+
+// namedFile is a file whose failed syncs name it, as its failed writes do.
+type namedFile struct {
+	vfs.File
+	name string
+}
+
+func (f *namedFile) named(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &os.PathError{Op: "sync", Path: f.name, Err: err}
+}
+
+// SyncData implements vfs.File.
+func (f *namedFile) SyncData() error { return f.named(f.File.SyncData()) }
+
+// SyncTo implements vfs.File.
+func (f *namedFile) SyncTo(length int64) (full bool, err error) {
+	full, err = f.File.SyncTo(length)
+	return full, f.named(err)
 }
 
 // writtenFile is a write-ahead log or value file that is written, or the directory. Its errors do

@@ -101,7 +101,7 @@ func (d *DB) openMark() (m *Mark, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the high-water mark: %w", err)
 	}
-	m = &Mark{db: d, file: file}
+	m = &Mark{db: d, file: &namedFile{file, name}}
 	if fresh {
 		// The file gets its disk blocks now, so later writes work on a full disk too.
 		_, err = file.WriteAt(make([]byte, 2*markSlotBytes), 0)
