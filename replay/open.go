@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -24,7 +25,7 @@ func Open(cfg Config) (*Log, error) {
 		return nil, err
 	}
 	if err := l.Begin(); err != nil {
-		return nil, errors.Join(err, l.Close())
+		return nil, cmp.Or(err, l.Close())
 	}
 	return l, nil
 }
@@ -44,7 +45,7 @@ func Prepare(cfg Config) (*Log, error) {
 	}
 	l, err := open(cfg, st)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open log in %s: %w", cfg.Dir, err), st.Close())
+		return nil, cmp.Or(fmt.Errorf("open log in %s: %w", cfg.Dir, err), st.Close())
 	}
 	return l, nil
 }

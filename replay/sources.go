@@ -1,7 +1,7 @@
 package replay
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 
 	"millrace/replay/internal/format"
@@ -57,7 +57,7 @@ func NumberSources(cfg Config, sources []string) error {
 	if err == nil {
 		err = st.Commit(batch, true)
 	}
-	if err = errors.Join(err, st.Close()); err != nil {
+	if err = cmp.Or(err, st.Close()); err != nil {
 		return fmt.Errorf("number sources: %w", err)
 	}
 	return nil

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"io"
+	"log/slog"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -41,5 +43,27 @@ func TestFailureIsReportedOnce(t *testing.T) {
 	err := job.run(t.Context(), nil, io.Discard, io.Discard)
 	if err == nil || strings.Count(err.Error(), "no space left on device") != 1 {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestFailedStartIsReportedOnce: a start that ends with a store says so once, though closing the
+// store reports its failure again.
+func TestFailedStartIsReportedOnce(t *testing.T) {
+	t.Parallel()
+	for _, store := range []string{"intern", "log"} {
+		cfg, err := parseServe([]string{"--data-dir", t.TempDir(), "--listen", "127.0.0.1:0", "--metrics-listen", ""}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.hooks.fs = errorfs.Wrap(vfs.Default, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind == errorfs.OpFileSyncData && filepath.Dir(op.Path) == filepath.Join(cfg.dataDir, store) && filepath.Ext(op.Path) == ".log" {
+				return syscall.EIO
+			}
+			return nil
+		}))
+		_, err = newDaemon(t.Context(), cfg, slog.New(slog.DiscardHandler))
+		if err == nil || strings.Count(err.Error(), "input/output error") != 1 {
+			t.Errorf("%s: %v", store, err)
+		}
 	}
 }

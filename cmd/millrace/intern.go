@@ -70,7 +70,7 @@ func (d *daemon) openUIDs(ctx context.Context, shares memoryShares) (*uidStore, 
 	u := &uidStore{store: store}
 	u.interner, err = intern.Open(ctx, d.internConfig(store, shares, logger))
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open the UIDs in %s: %w", location, err), store.Close())
+		return nil, cmp.Or(fmt.Errorf("open the UIDs in %s: %w", location, err), store.Close())
 	}
 	return u, nil
 }

@@ -81,7 +81,7 @@ func Open(cfg Config) (*Store, error) {
 	s := &Store{cfg: cfg, db: db, room: make(chan struct{}, 1), sweeps: make(chan struct{}, 1),
 		overlay: overlay{records: make(map[recordID]recordEntry)}}
 	if err := s.load(); err != nil {
-		return nil, fmt.Errorf("open reference store in %s: %w", cfg.Dir, errors.Join(err, db.Close()))
+		return nil, fmt.Errorf("open reference store in %s: %w", cfg.Dir, cmp.Or(err, db.Close()))
 	}
 	s.metrics = newMetrics(cfg.Registerer, s)
 	return s, nil

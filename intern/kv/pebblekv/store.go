@@ -3,7 +3,6 @@ package pebblekv
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 
@@ -64,7 +63,7 @@ func Open(cfg Config) (*Store, error) {
 	s := &Store{db: db, tracker: newTracker()}
 	if db.Mark() != nil {
 		if s.mark, err = newMarker(db, cfg.AcceptLoss); err != nil {
-			return nil, fmt.Errorf("open UID store in %s: %w", cfg.Dir, errors.Join(err, db.Close()))
+			return nil, fmt.Errorf("open UID store in %s: %w", cfg.Dir, cmp.Or(err, db.Close()))
 		}
 	}
 	return s, nil

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -72,7 +73,7 @@ func openStore(cfg *Config, source string) (*store, error) {
 	}
 	s := &store{db: db, half: cfg.hooks.entries / 2}
 	if err := s.load(source); err != nil {
-		return nil, fmt.Errorf("open identity cache in %s: %w", cfg.Dir, errors.Join(err, db.Close()))
+		return nil, fmt.Errorf("open identity cache in %s: %w", cfg.Dir, cmp.Or(err, db.Close()))
 	}
 	return s, nil
 }
