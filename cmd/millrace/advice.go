@@ -60,12 +60,12 @@ func adviseDataDir(err error, dataDir string) error {
 				os.Geteuid(), os.Geteuid(), abs))
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return advise(fmt.Errorf("--data-dir %s: %w", dataDir, syscallOf(err)),
-			"Free some room there, then start again: what was committed is safe. Smaller --retention or --retention-bytes keep the log smaller.")
+			"Free some room there (df and df -i show it), then start again: what was committed is safe. Smaller --retention or --retention-bytes keep the log smaller.")
 	case pebbleguard.TooManyFiles(err):
 		return advise(fmt.Errorf("--data-dir %s: %w", dataDir, syscallOf(err)), raiseOpenFiles)
 	case errors.Is(err, syscall.EROFS):
 		return advise(fmt.Errorf("--data-dir %s: %w", dataDir, syscallOf(err)), "The file system is mounted read-only. Name another directory with --data-dir.")
-	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, os.ErrExist), errors.Is(err, os.ErrNotExist):
+	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ENAMETOOLONG), errors.Is(err, os.ErrExist), errors.Is(err, os.ErrNotExist):
 		if target, notLink := os.Readlink(dataDir); notLink == nil {
 			err = fmt.Errorf("it is a link to %s, which is no directory: %w", target, err)
 		}
@@ -123,14 +123,27 @@ func refuseNewer(ctx context.Context, dataDir string) error {
 // adviseMachine adds what to do to an error of the machine's that any command may end with. A store
 // that has failed says that itself.
 func adviseMachine(err error) error {
-	var path *os.PathError
 	switch {
-	case errors.Is(err, os.ErrPermission) && errors.As(err, &path) && filepath.Base(path.Path) == "LOCK":
-		return advise(err, runAsServer)
-	case (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)) && !errors.Is(err, pebbleguard.ErrFailed):
-		return advise(err, "Free some room there, or name a place on another disk, then run it again.")
+	case errors.Is(err, pebbleguard.ErrFailed):
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return advise(err, "Free some room there (df and df -i show it), or name a place on another disk, then run it again.")
+	case errors.Is(err, syscall.EROFS):
+		return advise(err, "The file system is mounted read-only: mount it for writing, or name a place on another.")
+	case errors.Is(err, syscall.EIO):
+		return advise(err, "The disk has failed: the kernel's log (dmesg) says more.")
 	case pebbleguard.TooManyFiles(err) && !strings.Contains(err.Error(), "LimitNOFILE="):
 		return advise(err, raiseOpenFiles)
+	}
+	return err
+}
+
+// adviseStores says what to do if a command cannot open a server's store.
+func adviseStores(err error) error {
+	switch {
+	case isLocked(err):
+		return advise(err, "If a server uses it, stop the server first.")
+	case errors.Is(err, os.ErrPermission):
+		return advise(err, runAsServer)
 	}
 	return err
 }

@@ -123,11 +123,8 @@ func (c *backupConfig) copyStopped(dir string) (*backupManifest, error) {
 	if errors.Is(err, replay.ErrNoLog) {
 		return nil, advise(err, "Give --data-dir the directory that the server is given.")
 	}
-	if errors.Is(err, os.ErrPermission) {
-		return nil, advise(err, runAsServer)
-	}
 	if err != nil {
-		return nil, err
+		return nil, adviseStores(err)
 	}
 	m, err := manifestOf(at, c.dataDir)
 	if err != nil {

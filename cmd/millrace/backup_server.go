@@ -97,7 +97,7 @@ func (b *backups) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer b.one.Unlock()
 	m, err := b.make(request.To)
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
+		http.Error(w, adviseMachine(err).Error(), http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")

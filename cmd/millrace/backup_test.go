@@ -282,6 +282,10 @@ func TestBackupIsGuarded(t *testing.T) {
 	if got := <-first; got != http.StatusOK {
 		t.Errorf("the first one: status %d", got)
 	}
+	b.make = func(string) (*backupManifest, error) { return nil, syscall.ENOSPC }
+	if got, text := ask(b, "127.0.0.1:9", "t", good("/z")); got != http.StatusInternalServerError || !strings.Contains(text, "\n  Free some room there") {
+		t.Errorf("on a full disk: status %d, %q", got, text)
+	}
 
 	if err := d.stop(); err != nil {
 		t.Fatal(err)

@@ -127,7 +127,7 @@ func (s *sampler) fromLog(ctx context.Context, dataDir, cursor string) (_ [][]by
 	case errors.Is(err, replay.ErrInUse):
 		return nil, fmt.Errorf("--data-dir %s: stop the server first, or take its events with --url: %w", dataDir, err)
 	case err != nil:
-		return nil, adviseNewer(err, dataDir)
+		return nil, adviseNewer(adviseStores(err), dataDir)
 	}
 	defer func() { err = errors.Join(err, log.Close()) }()
 	if err := s.readLog(ctx, log, from); err != nil {

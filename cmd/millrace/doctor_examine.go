@@ -129,7 +129,7 @@ func (c *checkup) advise(text string) {
 // fault notes an error, and the advice that it has.
 func (c *checkup) fault(err error) {
 	var has *advised
-	switch {
+	switch err = adviseMachine(err); {
 	case err == nil:
 		return
 	case errors.As(err, &has):

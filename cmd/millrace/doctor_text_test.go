@@ -152,6 +152,7 @@ func TestFault(t *testing.T) {
 	}{
 		{advise(errors.New("a\n  b"), "Do this."), "a b", "Do this."},
 		{fmt.Errorf("read: %w", os.ErrPermission), "read: permission denied", runAsServer},
+		{fmt.Errorf("open a: %w", syscall.EMFILE), "open a: too many open files", "Raise it"},
 		{errors.New("torn"), "torn", "Copy the directory before you change it."},
 	} {
 		c := &checkup{}

@@ -280,7 +280,6 @@ func checkTrouble(t *testing.T, out string, code, want int, says []string) {
 // TestMachineErrors: what the machine refuses to any command comes with what to do, once.
 func TestMachineErrors(t *testing.T) {
 	t.Parallel()
-	denied := &os.PathError{Op: "open", Path: "data/log/LOCK", Err: syscall.EACCES}
 	full := &os.PathError{Op: "write", Path: "rows.csv", Err: syscall.ENOSPC}
 	failed := fmt.Errorf("%w: %w (check the disk)", pebbleguard.ErrFailed, full)
 	input := &os.PathError{Op: "open", Path: "rows.csv", Err: syscall.EACCES}
@@ -288,8 +287,9 @@ func TestMachineErrors(t *testing.T) {
 		err  error
 		says string // "": nothing more
 	}{
-		{fmt.Errorf("lock data/log: %w", denied), runAsServer}, {fmt.Errorf("export: %w", full), "Free some room there"},
-		{advise(full, "Do this."), "Do this."}, {failed, ""}, {input, ""}, {nil, ""},
+		{fmt.Errorf("export: %w", full), "Free some room there"}, {&os.LinkError{Op: "rename", Err: syscall.EROFS}, "The file system is mounted read-only"},
+		{&os.PathError{Op: "sync", Path: "data", Err: syscall.EIO}, "The disk has failed"}, {errors.New("open a: " + syscall.EMFILE.Error()), "Raise it"},
+		{errors.New("open a: " + syscall.EMFILE.Error() + "\n  " + raiseOpenFiles), ""}, {advise(full, "Do this."), "Do this."}, {failed, ""}, {input, ""}, {nil, ""},
 	} {
 		err := adviseMachine(tc.err)
 		if tc.says == "" && err == tc.err { //nolint:errorlint // it is the same
@@ -298,6 +298,25 @@ func TestMachineErrors(t *testing.T) {
 		if err == nil || !errors.Is(err, tc.err) || tc.says == "" || !strings.HasSuffix(strings.Split(err.Error(), tc.says)[0], "\n  ") {
 			t.Errorf("%v: %v", tc.err, err)
 		}
+	}
+}
+
+// TestAdviseStores: a command that may not open a server's store says who must run it.
+func TestAdviseStores(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		err  error
+		says string
+	}{
+		{&os.PathError{Op: "open", Path: "data/log/LOCK", Err: syscall.EACCES}, runAsServer}, {&os.PathError{Op: "open", Path: "data/log", Err: syscall.EACCES}, runAsServer},
+		{replay.ErrInUse, "stop the server first"}, {replay.ErrNoLog, ""},
+	} {
+		if got := adviseStores(fmt.Errorf("open: %w", tc.err)); !errors.Is(got, tc.err) || !strings.Contains(got.Error(), tc.says) {
+			t.Errorf("%v: %v", tc.err, got)
+		}
+	}
+	if adviseStores(nil) != nil {
+		t.Error("no error becomes one")
 	}
 }
 
@@ -478,6 +497,7 @@ func TestAdviseDataDir(t *testing.T) {
 		{at(syscall.EMFILE), "--data-dir " + dir + ": open /d/x: too many open files\n  Raise it"},
 		{at(syscall.EROFS), "--data-dir " + dir + ": open /d/x: read-only file system\n  The file system is mounted read-only."},
 		{at(syscall.ENOTDIR), "--data-dir " + dir + ": open the log: open /d/x: not a directory\n  No directory can be made there."},
+		{at(syscall.ENAMETOOLONG), "--data-dir " + dir + ": open the log: open /d/x: file name too long\n  No directory can be made there."},
 		{at(syscall.EEXIST), "--data-dir " + dir + ": open the log: open /d/x: file exists\n  No directory can be made there."},
 		{at(syscall.ENOENT), "--data-dir " + dir + ": open the log: open /d/x: no such file or directory\n  No directory can be made there."},
 		{fmt.Errorf("open: %w", intern.ErrPrefixBits), "open: " + intern.ErrPrefixBits.Error() + "\n  They are fixed"},

@@ -68,11 +68,8 @@ func (p *storeFlags) open(ctx context.Context, mode refsMode, stderr io.Writer) 
 	}
 	s = &refsStores{flags: p}
 	defer func() {
-		if isLocked(err) {
-			err = advise(err, stopFirst)
-		}
-		if err = adviseNewer(err, p.dataDir); err != nil {
-			err = errors.Join(err, s.close())
+		if err = adviseNewer(adviseStores(err), p.dataDir); err != nil {
+			err = cmp.Or(err, s.close())
 		}
 	}()
 	if mode > refsRead {

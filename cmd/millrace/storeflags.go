@@ -51,14 +51,8 @@ func (p *storeFlags) openUIDs(ctx context.Context, options pebblekv.Config, crea
 		return nil, fmt.Errorf("there is no UID store in %s: name the server's --data-dir, or --intern=fdb", options.Dir)
 	}
 	store, err := pebblekv.Open(options)
-	if isLocked(err) {
-		err = advise(err, stopFirst)
-	}
 	if err != nil {
-		return nil, err // a nil *Store is no nil closableStore
+		return nil, adviseStores(err) // a nil *Store is no nil closableStore
 	}
 	return store, nil
 }
-
-// stopFirst is what to do if another process has a store open.
-const stopFirst = "If a server uses it, stop the server first."

@@ -54,7 +54,7 @@ func (c *verifyConfig) run(ctx context.Context, _ []string, stdout, stderr io.Wr
 	case errors.Is(err, verify.ErrNoLog):
 		return fmt.Errorf("%w: name the server's --data-dir", err)
 	case err != nil:
-		return adviseNewer(err, c.dataDir)
+		return adviseNewer(adviseStores(err), c.dataDir)
 	}
 	return printReport(stdout, report, time.Since(begun))
 }
