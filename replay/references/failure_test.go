@@ -475,3 +475,26 @@ func TestConcurrent(t *testing.T) {
 	w.m.generation = 1
 	w.end()
 }
+
+// TestCheckpointClosed: a store that is closed while a copy is begun makes none, and Close waits for
+// one that is under way.
+func TestCheckpointClosed(t *testing.T) {
+	var s *Store
+	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if strings.HasPrefix(op.Path, "copy/") && s.copying.TryLock() {
+			t.Error("Close does not wait for a copy")
+			s.copying.Unlock()
+		}
+		return nil
+	}))
+	s = openTest(t, Config{Dir: "refs", FS: fs})
+	if err := s.Checkpoint("copy"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Checkpoint("late"); err == nil || !strings.Contains(err.Error(), "closed") {
+		t.Errorf("a copy of a closed store: %v", err)
+	}
+}

@@ -42,6 +42,8 @@ type Store struct {
 	room    chan struct{} // the overlay has become smaller
 	sweeps  chan struct{} // an account waits for its sweep
 
+	copying  sync.RWMutex // held while a copy is made
+	closed   bool         // guarded by copying
 	close    sync.Once
 	closeErr error
 }
@@ -235,6 +237,11 @@ func (s *Store) Damage() []error { return s.db.Damage }
 // Checkpoint makes a copy in dir, which must not exist: a store with every batch that was applied
 // before the call.
 func (s *Store) Checkpoint(dir string) error {
+	s.copying.RLock()
+	defer s.copying.RUnlock()
+	if s.closed {
+		return errors.New("checkpoint: the store is closed")
+	}
 	_, err := s.Flush()
 	if err == nil {
 		err = s.db.Checkpoint(dir)
@@ -245,10 +252,13 @@ func (s *Store) Checkpoint(dir string) error {
 	return nil
 }
 
-// Close flushes and closes. Nothing else may be under way. Safe twice. After a failure it returns
-// that and leaves the files as they are.
+// Close waits for copies, flushes and closes. Nothing else may be under way. Safe twice. After a
+// failure it returns that and leaves the files as they are.
 func (s *Store) Close() error {
 	s.close.Do(func() {
+		s.copying.Lock()
+		s.closed = true
+		s.copying.Unlock()
 		s.metrics.unregister()
 		if !s.cfg.ReadOnly {
 			s.closeErr = s.db.Flush()
