@@ -476,8 +476,7 @@ func TestConcurrent(t *testing.T) {
 	w.end()
 }
 
-// TestCheckpointClosed: a store that is closed while a copy is begun makes none, and Close waits for
-// one that is under way.
+// TestCheckpointClosed: a closed store makes no copy, and Close waits for one that is under way.
 func TestCheckpointClosed(t *testing.T) {
 	var s *Store
 	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
