@@ -275,7 +275,12 @@ func (c *control) backUp(ctx context.Context, to string) (*backupManifest, error
 	req.Header.Set("Authorization", "Bearer "+c.Token)
 	direct := &http.Client{Transport: &http.Transport{Proxy: nil}}
 	resp, err := direct.Do(req)
-	if err != nil {
+	switch {
+	case ctx.Err() != nil:
+		return nil, advise(errors.New("interrupted"), "The server goes on with the backup.")
+	case errors.Is(err, io.EOF):
+		return nil, errors.New("the server ended before the backup was made")
+	case err != nil:
 		return nil, fmt.Errorf("ask the server: %w", err)
 	}
 	defer resp.Body.Close()

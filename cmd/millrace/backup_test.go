@@ -345,6 +345,31 @@ func TestBackupOfAnotherAnswer(t *testing.T) {
 	}
 }
 
+// TestBackupUnanswered: a server that ends meanwhile, or an interrupted client, is no riddle.
+func TestBackupUnanswered(t *testing.T) {
+	t.Parallel()
+	ctx, interrupt := context.WithCancel(t.Context())
+	for want, handler := range map[string]http.HandlerFunc{
+		"the server ended before": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"goes on with the backup": func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			interrupt()
+			<-r.Context().Done()
+		},
+	} {
+		server := httptest.NewServer(handler)
+		defer server.Close()
+		asking := t.Context()
+		if strings.HasPrefix(want, "goes on") {
+			asking = ctx
+		}
+		c := &control{Address: server.Listener.Addr().String()}
+		if _, err := c.backUp(asking, "/saved"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
 // POST /backup is reached over the network as it is by a handler.
 func TestBackupEndpoint(t *testing.T) {
 	t.Parallel()
