@@ -334,7 +334,9 @@ func (p *Pipeline) Run(ctx context.Context) error {
 		g.Go(func() error { return p.worker(ctx) })
 	}
 	g.Go(func() error { return p.order(ctx) })
-	g.Go(func() error { return p.internAll(ctx) })
+	if p.cfg.NewResolver != nil {
+		g.Go(func() error { return p.internAll(ctx) })
+	}
 	if p.hydrates != nil {
 		g.Go(func() error { return p.hydrate(ctx) })
 	}
@@ -430,7 +432,11 @@ func (p *Pipeline) sealBlock(j *job, in replay.Input) error {
 // is durable. So a few frames with very much JSON cannot take more than their share of memory.
 func (p *Pipeline) order(ctx context.Context) error {
 	defer close(p.commits)
-	defer close(p.interns)
+	if p.cfg.NewResolver == nil {
+		defer close(p.seals)
+	} else {
+		defer close(p.interns)
+	}
 	if p.hydrates != nil {
 		defer close(p.hydrates)
 	}
@@ -509,10 +515,7 @@ func (p *Pipeline) internAll(ctx context.Context) error {
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	for range internsInFlight {
-		var r Resolver // nil: no job comes
-		if p.cfg.NewResolver != nil {
-			r = p.cfg.NewResolver()
-		}
+		r := p.cfg.NewResolver()
 		g.Go(func() error { return p.intern(ctx, r) })
 	}
 	return g.Wait()
