@@ -11,6 +11,7 @@ import (
 	"millrace/consume/relaysim/testwait"
 	"millrace/replay/references"
 	"millrace/translate"
+	"millrace/translate/verify"
 )
 
 type brokenResolver struct{ err error }
@@ -55,6 +56,44 @@ func TestQuietFailure(t *testing.T) {
 			})
 		})
 	}
+}
+
+// slowChains takes a minute to find an account.
+type slowChains struct{ Chains }
+
+func (slowChains) Get(uint64) (verify.State, error) {
+	testwait.Elapse(time.Minute)
+	return verify.State{}, nil
+}
+
+// TestFailureWhileOrdering: when the log fails, no stage closes the channel to which order, which is
+// busy, may still send. Events get no UIDs.
+func TestFailureWhileOrdering(t *testing.T) {
+	commit := signedFrames(t, 1)[0]
+	synctest.Test(t, func(t *testing.T) {
+		broken := errors.New("broken")
+		err := runPipelineWith(t, Config{Log: &fakeLog{appendErr: broken, appendTime: 2 * time.Second}, InFlightBytes: 8 << 20,
+			Verify: &Verification{Keys: simKeys{t}, Chains: slowChains{&committedChains{}}, Sample: 1}},
+			func(ctx context.Context, p *Pipeline) error {
+				if err := p.Handle(ctx, identityFrame(t, 1)); err != nil {
+					return err
+				}
+				testwait.Elapse(time.Second)
+				if err := p.Handle(ctx, commit); err != nil {
+					return err
+				}
+				testwait.Elapse(2 * time.Second)
+				select {
+				case j := <-p.seals:
+					t.Errorf("seals has, or is closed: %v", j)
+				default:
+				}
+				return nil
+			})
+		if !errors.Is(err, broken) {
+			t.Errorf("Run: %v", err)
+		}
+	})
 }
 
 // TestStagesEndWithTheCause: whatever a stage or Handle waits for, it ends with the cause once ctx
