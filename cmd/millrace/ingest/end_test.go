@@ -66,8 +66,8 @@ func (slowChains) Get(uint64) (verify.State, error) {
 	return verify.State{}, nil
 }
 
-// TestFailureWhileOrdering: when the log fails, no stage closes the channel to which order, which is
-// busy, may still send. Events get no UIDs.
+// TestFailureWhileOrdering: when the log fails, no stage closes the channel to which order, busy
+// then, may still send. Events get no UIDs.
 func TestFailureWhileOrdering(t *testing.T) {
 	commit := signedFrames(t, 1)[0]
 	synctest.Test(t, func(t *testing.T) {
