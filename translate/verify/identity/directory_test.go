@@ -176,6 +176,13 @@ func TestAbsent(t *testing.T) {
 		h.asked(1)
 		h.Key(200, "did:plc:"+strings.Repeat("a", 253)) // the longest
 		h.asked(1)
+		for n := range maxKeyless + 1 { // among accounts with keys, any number
+			_ = h.plc.SetFault("absent")
+			h.expect(1000+n, Unknown, "")
+			h.expect(1000+n, Absent, "")
+			_ = h.plc.SetFault("")
+			h.known(2000 + n)
+		}
 	})
 }
 
@@ -434,6 +441,36 @@ func TestDirectoryIsLeftAlone(t *testing.T) {
 		}
 		h.expect(999, Current, didOf(999))
 	})
+}
+
+// TestNoDirectory: an address that gives no account a key is no PLC directory. It is reported and
+// left alone as one that fails, and but for its first answers it is not believed.
+func TestNoDirectory(t *testing.T) {
+	for _, fault := range []string{"absent", "garbage", "no-key", "other-did", "redirects", "tombstone", "truncated"} {
+		t.Run(fault, func(t *testing.T) {
+			var logged bytes.Buffer
+			inBubble(t, Config{Logger: slog.New(slog.NewTextHandler(&logged, nil)), hooks: testHooks{concurrency: 2}}, func(h *harness) {
+				_ = h.plc.SetFault(fault)
+				for n := range 1000 {
+					h.Key(uint64(n), didOf(n))
+				}
+				testwait.Elapse(10 * time.Minute)
+				absent, failed := h.metric("fetches_total absent"), h.metric("fetches_total failed")
+				if fetches := absent + failed; absent > maxKeyless || fetches < 10 || fetches > maxKeyless+70 {
+					t.Errorf("in ten minutes %v accounts have no key, and %v fetches have failed", absent, failed)
+				}
+				if got := h.metric("directory_failing"); got != 1 {
+					t.Errorf("failing: %v", got)
+				}
+				_ = h.plc.SetFault("")
+				testwait.Elapse(maxPause + 20*time.Second)
+				h.expect(999, Current, didOf(999))
+			})
+			if text := logged.String(); strings.Contains(text, "did:") || strings.Count(text, "err=") != 1 {
+				t.Errorf("logged: %s", text)
+			}
+		})
+	}
 }
 
 // TestQueueIsBounded: what a full queue does not take is tried again by the next call.

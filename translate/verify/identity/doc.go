@@ -11,8 +11,9 @@
 //
 // # What is trusted
 //
-// The PLC directory is: the log of operations behind a DID document is not verified. An export says
-// nothing of an account that it lacks. DID documents must be of the DID that was asked for; their
+// The PLC directory is: the log of operations behind a DID document is not verified. Only when 16
+// answers in a row were without a key, further ones count as failures of it. An export says nothing
+// of an account that it lacks. DID documents must be of the DID that was asked for; their
 // first key with the fragment #atproto counts, which must be of curve K-256 or P-256. Hosts of
 // did:web are anybody's. They are asked over https and at public addresses only, which is checked
 // when the connection is made.

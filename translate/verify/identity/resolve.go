@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/bluesky-social/indigo/atproto/atcrypto"
@@ -25,6 +26,9 @@ const (
 	maxHeaderBytes   = 16 << 10
 	maxDocumentBytes = 64 << 10 // decompressed
 	maxRedirects     = 3
+	// maxKeyless is how many answers of the PLC directory in a row may be without a key. An address
+	// that is no directory's denies every account.
+	maxKeyless = 16
 )
 
 const userAgent = "millrace"
@@ -47,7 +51,8 @@ type dialFunc func(ctx context.Context, network, address string) (net.Conn, erro
 // resolver fetches keys. Safe for concurrent use.
 type resolver struct {
 	plc, web identity.BaseDirectory
-	export   *store // nil: plc is asked
+	export   *store       // nil: plc is asked
+	keyless  atomic.Int64 // answers of plc since the last with a key
 }
 
 func newResolver(cfg *Config, s *store, e *export) *resolver {
@@ -83,7 +88,15 @@ func (r *resolver) resolve(ctx context.Context, did string) (atcrypto.PublicKey,
 	}
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
-	doc, err := directory.ResolveDID(ctx, parsed)
+	key, err := keyFrom(ctx, directory, parsed)
+	if directory == &r.plc {
+		err = r.doubt(err)
+	}
+	return key, err
+}
+
+func keyFrom(ctx context.Context, d *identity.BaseDirectory, did syntax.DID) (atcrypto.PublicKey, error) {
+	doc, err := d.ResolveDID(ctx, did)
 	if err != nil {
 		return nil, err
 	}
@@ -93,6 +106,24 @@ func (r *resolver) resolve(ctx context.Context, did string) (atcrypto.PublicKey,
 		return nil, fmt.Errorf("%w: %w", errNoSigningKey, err)
 	}
 	return key, nil
+}
+
+// doubt returns the error of a fetch from the PLC directory. If many in a row gave no key, it is
+// the server's and not the account's.
+func (r *resolver) doubt(err error) error {
+	var s *serverError
+	var u *url.Error
+	switch {
+	case err == nil:
+		r.keyless.Store(0)
+	case errors.As(err, &s):
+	case r.keyless.Add(1) > maxKeyless:
+		if errors.As(err, &u) {
+			err = u.Err // without the DID
+		}
+		return &serverError{err: fmt.Errorf("more than %d answers in a row have no key; the last: %s", maxKeyless, err.Error())}
+	}
+	return err
 }
 
 // plcClient returns the client for the PLC directory. It follows no redirect to another host. It
