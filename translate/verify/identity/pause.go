@@ -31,13 +31,14 @@ type pause struct {
 // observe takes the result of a request that has ended at now.
 func (p *pause) observe(now time.Time, err error) {
 	var s *serverError
+	failed := errors.As(err, &s)
 	switch {
-	case !errors.As(err, &s):
-		*p = pause{}
-	case s.retryAfter > 0:
+	case failed && s.retryAfter > 0:
 		p.failures++
 		p.extend(now.Add(min(s.retryAfter, maxAskedWait)))
-	case now.Before(p.until): // it was sent before the pause
+	case err != nil && now.Before(p.until): // it was sent before the pause
+	case !failed:
+		*p = pause{}
 	default:
 		p.failures++
 		p.extend(now.Add(min(firstPause<<min(p.failures-1, 10), maxPause)))

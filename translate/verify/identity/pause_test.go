@@ -26,9 +26,17 @@ func TestPause(t *testing.T) {
 	for range 1000 {
 		p.observe(p.until, down)
 	}
-	p.observe(now, errNoSigningKey)
-	if p != (pause{}) {
+	paused := p
+	p.observe(p.until.Add(-1), errNoSigningKey) // sent before
+	if p != paused {
+		t.Errorf("an earlier answer without a key leaves %v", p)
+	}
+	if p.observe(p.until, errNoSigningKey); p != (pause{}) {
 		t.Errorf("an answer leaves %v", p)
+	}
+	p = paused
+	if p.observe(now, nil); p != (pause{}) {
+		t.Errorf("a key leaves %v", p)
 	}
 	p.observe(now, &serverError{err: errors.New("busy"), retryAfter: 2 * time.Minute})
 	if got := p.until.Sub(now); got != 2*time.Minute {
