@@ -97,7 +97,7 @@ func (d *DB) openLocked(found contents) (err error) {
 		return err
 	}
 	if found.exists {
-		if err := d.openExisting(fs); err != nil || c.ReadOnly {
+		if err := d.openExisting(fs, found); err != nil || c.ReadOnly {
 			return err
 		}
 	} else if err := c.beginCreating(); err != nil {
@@ -121,7 +121,10 @@ func (d *DB) openLocked(found contents) (err error) {
 
 // openExisting opens the database for reading only and looks at it. Unless that is all it was
 // opened for, it is then closed again.
-func (d *DB) openExisting(fs *guardFS) error {
+func (d *DB) openExisting(fs *guardFS, found contents) error {
+	if err := d.cfg.checkNamed(found); err != nil {
+		return err
+	}
 	mark, marked, err := readMark(d.cfg.FS, d.cfg.Dir)
 	if err != nil {
 		return err

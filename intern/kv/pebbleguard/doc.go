@@ -12,8 +12,9 @@
 //     tables. Copy tools that skip empty files lose the markers.) The file CREATING says that a
 //     database is being made, so that a crash while it is made leaves no such directory.
 //  2. The directory is locked. On a read-only file system a reader does without.
-//  3. The database is opened for reading only. Each table and value file of its manifest must be
-//     there, with the size that the manifest has; each value file must end in its footer.
+//  3. The manifest that the marker names must be there, and the options must be legible. The
+//     database is opened for reading only. Each table and value file of its manifest must be there,
+//     with the size that the manifest has; each value file must end in its footer.
 //  4. The high-water mark is compared with what the database holds.
 //
 // Then it is opened for writing. A database that is opened for reading only stays as it is after

@@ -173,6 +173,53 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
+// TestMissingManifest: it is named, and nothing is changed.
+func TestMissingManifest(t *testing.T) {
+	fs := makeDB(t)
+	manifest := "db/" + named(t, fs, "MANIFEST-")[0]
+	remove(t, fs, "MANIFEST-")
+	before := hashes(t, fs)
+	for _, readOnly := range []bool{false, true} {
+		cfg := testConfig(fs)
+		cfg.ReadOnly = readOnly
+		_, err := Open(cfg)
+		var c *CorruptionError
+		if !errors.As(err, &c) || c.File != manifest || !strings.Contains(err.Error(), "ask the test") {
+			t.Errorf("read only %v: %v", readOnly, err)
+		}
+		if diff := cmp.Diff(before, hashes(t, fs)); diff != "" {
+			t.Errorf("read only %v: -before +after\n%s", readOnly, diff)
+		}
+	}
+}
+
+// TestDamagedOptions: the file is named, and nothing is changed. Without it the database is sound.
+func TestDamagedOptions(t *testing.T) {
+	fs := makeDB(t)
+	options := named(t, fs, "OPTIONS-")
+	name := options[len(options)-1]
+	writeFile(t, fs, name, append(readFile(t, fs, name), "torn"...))
+	before := hashes(t, fs)
+	for _, readOnly := range []bool{false, true} {
+		cfg := testConfig(fs)
+		cfg.ReadOnly = readOnly
+		_, err := Open(cfg)
+		var c *CorruptionError
+		if !errors.As(err, &c) || c.File != "db/"+name || !strings.Contains(c.Advice, "remove this file") || strings.Contains(err.Error(), "ask the test") {
+			t.Errorf("read only %v: %v", readOnly, err)
+		}
+		if diff := cmp.Diff(before, hashes(t, fs)); diff != "" {
+			t.Errorf("read only %v: -before +after\n%s", readOnly, diff)
+		}
+	}
+	remove(t, fs, name)
+	db := mustOpen(t, testConfig(fs))
+	defer mustClose(t, db)
+	if _, ok, err := db.Value([]byte("e")); err != nil || !ok {
+		t.Errorf("without the file: found %v, %v", ok, err)
+	}
+}
+
 // TestPowerLossAfterCreation: a database in directories that it made is there after a power loss
 // that forgets what was not synced, names of directories included.
 func TestPowerLossAfterCreation(t *testing.T) {

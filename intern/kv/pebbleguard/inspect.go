@@ -3,6 +3,7 @@ package pebbleguard
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -19,6 +20,8 @@ const creatingFile = "CREATING"
 type contents struct {
 	exists   bool // a database
 	creating bool // one that is not ready, and was never used
+
+	manifest, options string // paths; the options need not be there: ""
 }
 
 // inspect looks at the directory and changes nothing in it.
@@ -35,7 +38,7 @@ func (c *Config) inspect() (contents, error) {
 	if err != nil {
 		return found, fmt.Errorf("look into %s: %w", c.Dir, err)
 	}
-	found.exists = desc.Exists
+	found.exists, found.manifest, found.options = desc.Exists, desc.ManifestFilename, desc.OptionsFilename
 	if found.creating {
 		return found, nil
 	}
@@ -52,6 +55,34 @@ func (c *Config) inspect() (contents, error) {
 		return found, e
 	}
 	return found, nil
+}
+
+// checkNamed says whether the manifest of an existing database is there, and Pebble's record of its
+// options can be read. Pebble reads that at an open and writes another. The lock is held.
+func (c *Config) checkNamed(found contents) error {
+	if _, err := c.FS.Stat(found.manifest); errors.Is(err, os.ErrNotExist) {
+		return c.missing(found.manifest)
+	}
+	if found.options == "" {
+		return nil
+	}
+	f, err := c.FS.Open(found.options)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(f)
+	if err != nil {
+		return err
+	}
+	opts := c.Options.Clone()
+	opts.EnsureDefaults()
+	if err := opts.CheckCompatibility(c.Dir, string(text)); pebble.IsCorruptionError(err) {
+		e := c.corrupt(found.options, err)
+		e.Advice = "nothing was changed; remove this file: it is not needed, and is written anew"
+		return e
+	}
+	return nil
 }
 
 // isData says whether a file of that name may hold what was written to a database.
