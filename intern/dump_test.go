@@ -156,7 +156,7 @@ func TestExportResumes(t *testing.T) {
 			t.Errorf("the file that is no dump has %d bytes, not its %d", len(got), len(text))
 		}
 	}
-	if _, err := Export(ctx, simkv.New(simkv.Config{}), create(t, "x"), nil); !errors.Is(err, errEmptyStore) {
+	if _, err := Export(ctx, simkv.New(simkv.Config{}), create(t, "x"), nil); !errors.Is(err, ErrEmpty) {
 		t.Errorf("export of an empty store: %v", err)
 	}
 }
@@ -376,7 +376,7 @@ func TestSkipAhead(t *testing.T) {
 			t.Errorf("skipping %d is accepted", n)
 		}
 	}
-	if _, err := SkipAhead(ctx, simkv.New(simkv.Config{}), 10); !errors.Is(err, errEmptyStore) {
+	if _, err := SkipAhead(ctx, simkv.New(simkv.Config{}), 10); !errors.Is(err, ErrEmpty) {
 		t.Errorf("empty store: %v", err)
 	}
 }

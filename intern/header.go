@@ -33,8 +33,8 @@ var ErrNewerFormat = errors.New("UID store has a newer format")
 // ErrUnfinished means: an import into the store was begun and not finished.
 var ErrUnfinished = errors.New("UID store holds an unfinished import; run the import again to finish it")
 
-// errEmptyStore means: there is nothing in the store.
-var errEmptyStore = errors.New("UID store is empty")
+// ErrEmpty means: there is nothing in the store.
+var ErrEmpty = errors.New("UID store is empty")
 
 // header is what is fixed when a store is created.
 type header struct {
@@ -76,7 +76,7 @@ func parseHeader(b []byte) (h header, err error) {
 	return h, nil
 }
 
-// loadHeader reads the header of a store that is complete. It returns errEmptyStore or
+// loadHeader reads the header of a store that is complete. It returns ErrEmpty or
 // ErrUnfinished for others.
 func loadHeader(ctx context.Context, txn kv.Txn) (header, error) {
 	values := make([][]byte, 2)
@@ -87,7 +87,7 @@ func loadHeader(ctx context.Context, txn kv.Txn) (header, error) {
 	case values[0] != nil:
 		return header{}, ErrUnfinished
 	case values[1] == nil:
-		return header{}, errEmptyStore
+		return header{}, ErrEmpty
 	}
 	return parseHeader(values[1])
 }
@@ -96,7 +96,7 @@ func loadHeader(ctx context.Context, txn kv.Txn) (header, error) {
 // has.
 func openHeader(ctx context.Context, txn kv.Txn, fresh header, prefixBits int) (header, error) {
 	h, err := loadHeader(ctx, txn)
-	if errors.Is(err, errEmptyStore) {
+	if errors.Is(err, ErrEmpty) {
 		txn.Set([]byte(keyStore), fresh.appendTo(nil))
 		return fresh, nil
 	}

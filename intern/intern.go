@@ -127,7 +127,8 @@ type Interner struct {
 
 // Open opens the store's UIDs, in an empty store with a new store ID, and starts the workers. A
 // store that does not answer is tried again until ctx ends; ctx has no meaning after Open has
-// returned.
+// returned. Errors: ErrEmpty (of a store open for reading only), ErrNewerFormat, ErrPrefixBits,
+// ErrUnfinished, and those of the store.
 func Open(ctx context.Context, cfg Config) (*Interner, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -146,6 +147,9 @@ func Open(ctx context.Context, cfg Config) (*Interner, error) {
 		in.header, err = openHeader(ctx, txn, fresh, cfg.PrefixBits)
 		return err
 	})
+	if errors.Is(err, kv.ErrReadOnly) { // no header can be written
+		err = ErrEmpty
+	}
 	if err != nil {
 		in.cancel()
 		return nil, fmt.Errorf("open UID store: %w", err)

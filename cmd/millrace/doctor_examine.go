@@ -13,9 +13,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"millrace/intern"
+	"millrace/intern/kv/pebbleguard"
 	"millrace/intern/kv/pebblekv"
 	"millrace/public/client"
 	"millrace/replay"
@@ -176,7 +178,8 @@ func (c *checkup) look(ctx context.Context) {
 }
 
 // lookAtStores opens each store that there is, for reading only, and returns their errors. One that
-// a process was making when it was killed is none: the next start makes it.
+// a process was making when it was killed is none: the next start makes it. It may be a
+// database already, but without a first value.
 func (s *storesFound) lookAtStores(ctx context.Context, dir string, files vfs.FS) (errs []error) {
 	at := config{dataDir: dir}
 	for _, store := range []struct {
@@ -193,7 +196,13 @@ func (s *storesFound) lookAtStores(ctx context.Context, dir string, files vfs.FS
 		if _, err := os.Lstat(filepath.Join(store.path, "CREATING")); err == nil {
 			continue
 		}
-		if err := store.look(); err != nil {
+		err := store.look()
+		if errors.Is(err, replay.ErrNoLog) || errors.Is(err, intern.ErrEmpty) || errors.Is(err, pebbleguard.ErrNoStore) {
+			if desc, peekErr := pebble.Peek(store.path, files); peekErr == nil && desc.Exists {
+				continue
+			}
+		}
+		if err != nil {
 			errs = append(errs, err)
 		}
 	}

@@ -10,10 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/google/go-cmp/cmp"
 
+	"millrace/intern/kv/pebbleguard"
 	"millrace/intern/kv/pebblekv"
 	"millrace/public/client"
 )
@@ -242,6 +244,14 @@ func TestDoctorOfUnmadeStore(t *testing.T) {
 	}))
 	if _, err := pebblekv.Open(pebblekv.Config{Dir: filepath.Join(dir, "intern"), FS: killed}); err == nil {
 		t.Fatal("the store is made")
+	}
+	checkDoctor(t, dir, exitOK, stateUnknown, "It can be started")
+	// Here it was killed before it wrote the first value.
+	for _, name := range []string{"log", "intern", "refs"} {
+		db, err := pebbleguard.Open(pebbleguard.Config{Dir: filepath.Join(dir, name), Store: name, Advice: name, Options: &pebble.Options{FormatMajorVersion: pebble.FormatNewest}})
+		if err != nil || db.Close() != nil {
+			t.Fatal(err)
+		}
 	}
 	checkDoctor(t, dir, exitOK, stateUnknown, "It can be started")
 }

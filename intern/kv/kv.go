@@ -21,6 +21,8 @@ var (
 	ErrUnavailable = errors.New("store unavailable")
 	// ErrClosed: the store was closed. Final.
 	ErrClosed = errors.New("store closed")
+	// ErrReadOnly: the store is open for reading only, and takes no writes.
+	ErrReadOnly = errors.New("store open for reading only")
 )
 
 // Retryable says whether the same work, begun anew, may succeed. It may after a conflict, an

@@ -170,7 +170,7 @@ func (t *txn) Commit(ctx context.Context) error {
 		return t.store.tracker.wait(t.horizon)
 	}
 	if t.store.mark == nil {
-		return fmt.Errorf("commit: the UID store is open for reading only")
+		return fmt.Errorf("commit: %w", kv.ErrReadOnly)
 	}
 	version, mark, err := t.apply()
 	if err == nil {
