@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"golang.org/x/sync/errgroup"
 
 	"millrace/replay"
@@ -276,5 +277,27 @@ func TestQueries(t *testing.T) {
 	}
 	if _, ok := w.feed.Source("app.bsky.feed.like:subject.uri"); ok {
 		t.Error("a source that is not kept has a number")
+	}
+}
+
+// TestForgetIsDurable: a snapshot that was forgotten does not come back with a power loss. It would
+// have the rows that were changed after it.
+func TestForgetIsDurable(t *testing.T) {
+	fs := vfs.NewCrashableMem()
+	f, err := fs.Create("graph.snapshot", vfs.WriteCategoryUnspecified)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := fs.OpenDir("")
+	if err = errors.Join(err, f.Sync(), f.Close(), dir.Sync(), dir.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // also one that is not there
+		if err := forget(fs, "graph.snapshot"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fs.CrashClone(vfs.CrashCloneCfg{}).Stat("graph.snapshot"); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the snapshot is back: %v", err)
+		}
 	}
 }

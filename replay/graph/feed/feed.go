@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"millrace/replay/graph"
@@ -228,10 +229,19 @@ func (f *Feed) touchedAfter(ctx context.Context, from, to references.Position) (
 	return touched, nil
 }
 
-// Forget removes a snapshot, if there is one. A program calls it before it changes the static
-// edges, or the rows other than by the log.
-func Forget(file string) error {
-	if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
+// Forget removes a snapshot, if there is one; no power loss brings it back. A program calls it
+// before it changes the static edges, or the rows other than by the log.
+func Forget(file string) error { return forget(vfs.Default, file) }
+
+func forget(fs vfs.FS, file string) error {
+	err := fs.Remove(file)
+	if err == nil || errors.Is(err, os.ErrNotExist) { // of a process that was killed, perhaps
+		var dir vfs.File
+		if dir, err = fs.OpenDir(fs.PathDir(file)); err == nil {
+			err = errors.Join(dir.Sync(), dir.Close())
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("remove the graph's snapshot: %w", err)
 	}
 	return nil
