@@ -371,7 +371,12 @@ func TestGraphCommands(t *testing.T) {
 	if got := exported(); !slices.Equal(got, ofRecords) {
 		t.Errorf("%d lines of records, want %d", len(got), len(ofRecords))
 	}
+	unfinished := filepath.Join(dir, "graph.static.tmp") // of an import that was killed
+	writeFile(t, unfinished, "x")
 	graph(exitOK, "there are no static edges now", "remove")
+	if _, err := os.Stat(unfinished); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("what an import left is still there: %v", err)
+	}
 	d = startMillrace(t, sim.url, dir, addr, flags...)
 	waitServing(t, addr)
 	waitGraph(t, addr, lastCursor(t, addr))

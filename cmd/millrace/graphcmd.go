@@ -152,8 +152,10 @@ func removeStatic(_ context.Context, s *refsStores, _ []string, stdout, _ io.Wri
 	if err := feed.Forget(at.graphFile()); err != nil {
 		return err
 	}
-	if err := os.Remove(at.staticFile()); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
+	for _, name := range []string{at.staticFile(), at.staticFile() + ".tmp"} { // also of an import that was killed
+		if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
 	}
 	fmt.Fprintln(stdout, "there are no static edges now")
 	return syncDir(at.dataDir)
