@@ -16,7 +16,8 @@
 // pebbleguard says.
 //
 // Import and Purge are not in the log, so Flush follows them; Begin and Rebase flush. A crash
-// before the Flush may undo them: they are done again.
+// before the Flush may undo them: they are done again. The high-water mark says what was flushed. A
+// store that ends before it, as its manifest is damaged, is refused.
 //
 // # What the log must hold
 //
@@ -87,6 +88,6 @@
 //
 // One goroutine at a time calls Hydrate, one Apply, in the same order; all else is safe for
 // concurrent use. An observer is called in commits.mu. Locks, in the order they may be taken:
-// commits.mu, held over Pebble's commit; Store.mu (overlay), never held over a call of Pebble; that
-// of recent links. Apply waits for nothing that waits for Hydrate.
+// flushing, held over a flush; commits.mu, held over Pebble's commit; Store.mu (overlay), never
+// held over a call of Pebble; that of recent links. Apply waits for nothing that waits for Hydrate.
 package references

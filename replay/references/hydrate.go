@@ -295,12 +295,14 @@ func (h *hydration) change(c *Change, e *accountEntry) (found bool, err error) {
 		}
 	case Import:
 		if c.Repeated = c.Rev <= state.purged; !c.Repeated {
+			p.state.arrival++ // for the high-water mark
 			state.forget(p.state.arrival)
 			state.rev, state.imported = c.Last, c.Rev
 		}
 	case Purge:
 		state.rev = max(state.rev, state.imported, c.Rev)
 		state.purged = state.rev
+		p.state.arrival++ // for the high-water mark
 		state.forget(p.state.arrival)
 	}
 	if state != e.state {

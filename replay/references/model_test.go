@@ -80,6 +80,7 @@ func (m *model) apply(changes []Change) []Change {
 			}
 		case Import:
 			if c.Repeated = c.Rev <= m.purged[c.Account]; !c.Repeated {
+				m.arrival++
 				a.forget()
 				a.rev, a.imported = c.Last, c.Rev
 			}
@@ -87,6 +88,7 @@ func (m *model) apply(changes []Change) []Change {
 			rev := max(a.rev, a.imported, c.Rev)
 			rev = max(rev, m.purged[c.Account])
 			m.purged[c.Account] = rev
+			m.arrival++
 			a.forget()
 			a.rev = rev
 		default:

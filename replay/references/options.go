@@ -35,6 +35,7 @@ func (c *Config) openGuard() (*pebbleguard.DB, error) {
 		Options:   c.options(),
 		ReadOnly:  c.ReadOnly,
 		KeepGoing: c.KeepGoing,
+		CheckMark: c.checkMark,
 		Logger:    c.Logger,
 	})
 }

@@ -42,6 +42,9 @@ type Store struct {
 	room    chan struct{} // the overlay has become smaller
 	sweeps  chan struct{} // an account waits for its sweep
 
+	flushing sync.Mutex // held through a flush
+	marked   uint64     // the high-water mark, if it was written; guarded by flushing
+
 	copying  sync.RWMutex // held while a copy is made
 	closed   bool         // guarded by copying
 	close    sync.Once
@@ -211,15 +214,28 @@ func (s *Store) Position() Position { return s.commits.state.Load().position }
 // take the store back behind it: the log may trim what is at or before it. The error is the failure
 // of the store.
 func (s *Store) Flush() (Position, error) {
+	s.flushing.Lock()
+	defer s.flushing.Unlock()
 	at := s.commits.state.Load()
 	if s.commits.flushed.Load() == at {
 		return at.position, nil
 	}
-	if err := s.db.Flush(); err != nil {
+	if err := s.flushLocked(at); err != nil {
 		return Position{}, fmt.Errorf("flush references: %w", err)
 	}
-	s.commits.flushed.Store(at)
 	return at.position, nil
+}
+
+// flushLocked makes durable what was applied, which is at least the state at. flushing is held.
+func (s *Store) flushLocked(at *state) error {
+	err := s.db.Flush()
+	if err == nil {
+		err = s.raiseMark(at.arrival)
+	}
+	if err == nil {
+		s.commits.flushed.Store(at)
+	}
+	return err
 }
 
 // InexactSince returns the stamp of the generation's first gap, 0 if there is none.
@@ -261,7 +277,9 @@ func (s *Store) Close() error {
 		s.copying.Unlock()
 		s.metrics.unregister()
 		if !s.cfg.ReadOnly {
-			s.closeErr = s.db.Flush()
+			s.flushing.Lock()
+			s.closeErr = s.flushLocked(s.commits.state.Load())
+			s.flushing.Unlock()
 		}
 		s.closeErr = cmp.Or(s.closeErr, s.db.Close())
 	})
