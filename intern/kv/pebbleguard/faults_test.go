@@ -263,6 +263,9 @@ func TestNothingAfterAFailure(t *testing.T) {
 	reader := testConfig(makeDB(t))
 	reader.ReadOnly = true
 	db = mustOpen(t, reader)
+	if _, err := db.NewIter(nil); err != nil { // the failure comes between this and its Close
+		t.Fatal(err)
+	}
 	db.Fail(errDisk)
 	mustClose(t, db) // it writes nothing
 	mustClose(t, mustOpen(t, reader))
