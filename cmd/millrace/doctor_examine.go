@@ -189,6 +189,8 @@ func (s *storesFound) lookAtStores(ctx context.Context, dir string, files vfs.FS
 		{at.logDir(), func() (err error) { s.Log, err = lookAtLog(at.logDir(), files); return err }},
 		{at.internDir(), func() (err error) { s.UIDs, err = lookAtUIDs(ctx, at.internDir(), files); return err }},
 		{at.referencesDir(), func() (err error) { s.References, err = lookAtReferences(at.referencesDir(), files); return err }},
+		{at.chainsDir(), func() error { return lookAtCache(at.chainsDir(), "store of chains", files) }},
+		{at.identitiesDir(), func() error { return lookAtCache(at.identitiesDir(), "identity cache", files) }},
 	} {
 		if _, err := os.Lstat(store.path); errors.Is(err, os.ErrNotExist) {
 			continue
@@ -276,6 +278,16 @@ func lookAtReferences(dir string, files vfs.FS) (found *refsFound, err error) {
 	}
 	found.Links, found.LinksBuilt, err = store.LinksProgress()
 	return found, err
+}
+
+// lookAtCache opens what a server with --verify needs, and can make anew.
+func lookAtCache(dir, store string, files vfs.FS) error {
+	db, err := pebbleguard.Open(pebbleguard.Config{Dir: dir, FS: files, ReadOnly: true, Store: store, Advice: "check the disk; move the directory away, and it is made anew",
+		Options: &pebble.Options{FormatMajorVersion: pebble.FormatNewest}})
+	if err != nil {
+		return fmt.Errorf("open %s in %s: %w", store, dir, err)
+	}
+	return db.Close()
 }
 
 // lookAtGraph reads the header of the snapshot. One that cannot be used is no trouble.

@@ -18,6 +18,8 @@ import (
 	"millrace/intern/kv/pebbleguard"
 	"millrace/intern/kv/pebblekv"
 	"millrace/public/client"
+	"millrace/replay/chain"
+	"millrace/translate/verify/identity"
 )
 
 // TestCheckupText: all that was found is printed, in these words; what was not found is left out.
@@ -254,4 +256,37 @@ func TestDoctorOfUnmadeStore(t *testing.T) {
 		}
 	}
 	checkDoctor(t, dir, exitOK, stateUnknown, "It can be started")
+}
+
+// TestDoctorOfVerification: a server with --verify refuses to start on damaged chains or keys.
+func TestDoctorOfVerification(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, name := range []string{"chains", "identities"} {
+		store := filepath.Join(dir, name)
+		var err error
+		if name == "chains" {
+			var s *chain.Store
+			if s, err = chain.Open(chain.Config{Dir: store, Sample: 1}); err == nil {
+				err = s.Close()
+			}
+		} else {
+			var d *identity.Directory
+			if d, err = identity.Open(identity.Config{Dir: store, PLC: "http://127.0.0.1:1"}); err == nil {
+				err = d.Close()
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkDoctor(t, dir, exitOK, stateUnknown, "It can be started")
+		manifests, err := filepath.Glob(filepath.Join(store, "MANIFEST-*"))
+		if err != nil || len(manifests) != 1 || os.Rename(manifests[0], manifests[0]+".saved") != nil {
+			t.Fatal(manifests, err)
+		}
+		checkDoctor(t, dir, exitFailed, stateUnknown, manifests[0]+": it is missing", "move the directory away")
+		if err := os.Rename(manifests[0]+".saved", manifests[0]); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

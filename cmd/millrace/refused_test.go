@@ -105,10 +105,11 @@ func TestRefusedFirstStart(t *testing.T) {
 	if code, out := millrace(t, serveArgs(dir, "--references=on", "--verify=flag")...); code != exitFailed || !strings.Contains(out, keys) {
 		t.Fatalf("exit code %d\n%s", code, out)
 	}
-	checkDoctor(t, data, exitOK, stateStopped)
+	checkDoctor(t, data, exitFailed, stateStopped, keys)
 	if err := os.Remove(keys); err != nil {
 		t.Fatal(err)
 	}
+	checkDoctor(t, data, exitOK, stateStopped)
 	if err := startDaemon(t, "127.0.0.1:1", data, "--references=on", "--verify=flag").stop(); err != nil {
 		t.Error(err)
 	}
