@@ -90,7 +90,9 @@ func (c *backupConfig) run(ctx context.Context, _ []string, stdout, _ io.Writer)
 // backUp copies the stores, or asks the server that has them open, or alone can reach --to. A
 // server that was killed leaves control.json behind, and a copy of the directory has it.
 func (c *backupConfig) backUp(ctx context.Context) (*backupManifest, error) {
-	m, err := (&config{dataDir: c.dataDir}).makeBackup(c.to, c.copyStopped)
+	m, err := (&config{dataDir: c.dataDir}).makeBackup(c.to, func(dir string) (*backupManifest, error) {
+		return c.copyStopped(ctx, dir)
+	})
 	if !isLocked(err) && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission) {
 		return m, err
 	}
@@ -112,14 +114,15 @@ func (c *backupConfig) backUp(ctx context.Context) (*backupManifest, error) {
 }
 
 // copyStopped copies the stores of a server that does not run.
-func (c *backupConfig) copyStopped(dir string) (*backupManifest, error) {
+func (c *backupConfig) copyStopped(ctx context.Context, dir string) (*backupManifest, error) {
+	fs := &copyFS{vfs.Default, ctx, dir}
 	source := config{dataDir: c.dataDir}
-	if err := refuseNewer(context.Background(), c.dataDir); err != nil {
+	if err := refuseNewer(ctx, c.dataDir); err != nil {
 		return nil, err
 	}
 	dicts := shippedDictionaries()
 	defer dicts.Close()
-	at, err := replay.CheckpointClosed(replay.Config{Dir: source.logDir(), MaxOpenFiles: commandFiles(), Dictionaries: dicts}, filepath.Join(dir, "log"))
+	at, err := replay.CheckpointClosed(replay.Config{Dir: source.logDir(), FS: fs, MaxOpenFiles: commandFiles(), Dictionaries: dicts}, filepath.Join(dir, "log"))
 	if errors.Is(err, replay.ErrNoLog) {
 		return nil, advise(err, "Give --data-dir the directory that the server is given.")
 	}
@@ -130,21 +133,21 @@ func (c *backupConfig) copyStopped(dir string) (*backupManifest, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := copyReferences(source.referencesDir(), filepath.Join(dir, "refs")); err != nil {
+	if err := copyReferences(fs, source.referencesDir(), filepath.Join(dir, "refs")); err != nil {
 		return nil, err
 	}
 	if err := source.copyStatic(dir); err != nil {
 		return nil, err
 	}
-	return m, m.copyUIDs(source.internDir(), dir)
+	return m, m.copyUIDs(fs, source.internDir(), dir)
 }
 
 // copyReferences copies the reference store in from, if there is one; no process has it open.
-func copyReferences(from, to string) (err error) {
+func copyReferences(fs vfs.FS, from, to string) (err error) {
 	if _, err := os.Stat(from); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	store, err := references.Open(references.Config{Dir: from, OpenFiles: commandFiles()})
+	store, err := references.Open(references.Config{Dir: from, FS: fs, OpenFiles: commandFiles()})
 	if err != nil {
 		return err
 	}
@@ -168,7 +171,7 @@ func (c *config) copyStatic(dir string) error {
 
 // copyUIDs puts the embedded UID store in from, if there is one, into the backup in dir, which has
 // the log; no process has it open. One that is not the log's stays out: no server starts with both.
-func (m *backupManifest) copyUIDs(from, dir string) (err error) {
+func (m *backupManifest) copyUIDs(fs vfs.FS, from, dir string) (err error) {
 	if _, err := os.Stat(from); errors.Is(err, os.ErrNotExist) {
 		return nil // --intern=off, or UIDs are kept elsewhere
 	}
@@ -176,7 +179,7 @@ func (m *backupManifest) copyUIDs(from, dir string) (err error) {
 	if err != nil {
 		return err
 	}
-	store, err := pebblekv.Open(pebblekv.Config{Dir: from, MaxOpenFiles: commandFiles()})
+	store, err := pebblekv.Open(pebblekv.Config{Dir: from, FS: fs, MaxOpenFiles: commandFiles()})
 	if err != nil {
 		return err
 	}

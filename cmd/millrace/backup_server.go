@@ -16,6 +16,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"millrace/replay"
 )
 
@@ -140,7 +142,7 @@ func (d *daemon) backUp(to string) (*backupManifest, error) {
 			return nil, err
 		}
 		if d.uids == nil {
-			return m, m.copyUIDs(d.cfg.internDir(), dir)
+			return m, m.copyUIDs(vfs.Default, d.cfg.internDir(), dir)
 		}
 		store, ok := d.uids.store.(interface{ Checkpoint(dir string) error })
 		if !ok {
@@ -165,7 +167,7 @@ func (d *daemon) backUp(to string) (*backupManifest, error) {
 func (d *daemon) copyLog(dir string) (at replay.Progress, err error) {
 	refs := filepath.Join(dir, "refs")
 	if d.refs == nil {
-		err = copyReferences(d.cfg.referencesDir(), refs)
+		err = copyReferences(vfs.Default, d.cfg.referencesDir(), refs)
 	} else {
 		begun := d.refs.Position()
 		d.copied.Store(&begun)

@@ -181,6 +181,12 @@ func TestBackupOfAStoppedServer(t *testing.T) {
 	if err := killed.publish(dir); err != nil {
 		t.Fatal(err)
 	}
+	interrupted, interrupt := context.WithCancelCause(t.Context())
+	interrupt(errors.New("the test interrupts it"))
+	var out commandOutput
+	if code := run(interrupted, []string{"backup", "--data-dir", dir, "--to", to}, &out, &out); code != exitFailed || !strings.Contains(out.String(), "the test interrupts it") {
+		t.Fatalf("interrupted: exit code %d\n%s", code, out.String())
+	}
 	if code, out := millrace(t, "backup", "--data-dir", dir, "--to", to); code != exitOK {
 		t.Fatalf("exit code %d\n%s", code, out)
 	}

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"context"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// copyFS is the file system of stores that are copied into dir. What is written there fails once
+// ctx has ended: Pebble's checkpoints take none.
+type copyFS struct {
+	vfs.FS
+	ctx context.Context
+	dir string
+}
+
+// Create implements vfs.FS.
+func (f *copyFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	file, err := f.FS.Create(name, category)
+	if err != nil || !isWithin(name, f.dir) {
+		return file, err
+	}
+	return &copiedFile{file, f.ctx}, nil
+}
+
+// copiedFile is a file of the copy.
+type copiedFile struct {
+	vfs.File
+	ctx context.Context
+}
+
+// Write implements vfs.File.
+func (f *copiedFile) Write(p []byte) (n int, err error) {
+	if err := context.Cause(f.ctx); err != nil {
+		return 0, err
+	}
+	return f.File.Write(p)
+}
