@@ -480,9 +480,9 @@ func TestConcurrent(t *testing.T) {
 func TestCheckpointClosed(t *testing.T) {
 	var s *Store
 	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if strings.HasPrefix(op.Path, "copy/") && s.copying.TryLock() {
+		if strings.HasPrefix(op.Path, "copy/") && s.using.TryLock() {
 			t.Error("Close does not wait for a copy")
-			s.copying.Unlock()
+			s.using.Unlock()
 		}
 		return nil
 	}))
@@ -493,7 +493,30 @@ func TestCheckpointClosed(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Checkpoint("late"); err == nil || !strings.Contains(err.Error(), "closed") {
+	if err := s.Checkpoint("late"); !errors.Is(err, errClosed) {
 		t.Errorf("a copy of a closed store: %v", err)
+	}
+}
+
+// TestViewClosed: Close waits for views. A closed store gives none, and is not damaged by a question.
+func TestViewClosed(t *testing.T) {
+	s := openTest(t, Config{Links: LinksOn})
+	v, err := s.View()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.using.TryLock() {
+		t.Error("Close does not wait for a view")
+		s.using.Unlock()
+	}
+	if err := errors.Join(v.Close(), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	_, viewErr := s.View()
+	if _, err := s.FractionBefore(1); !errors.Is(err, errClosed) || !errors.Is(viewErr, errClosed) {
+		t.Errorf("after Close: %v, %v", viewErr, err)
+	}
+	if n := s.diskBytes(); n != 0 || s.Err() != nil {
+		t.Errorf("after Close it has %v bytes, and has failed: %v", n, s.Err())
 	}
 }

@@ -205,6 +205,10 @@ func (s *Store) FractionBefore(account uint64) (fraction float64, err error) {
 }
 
 func (s *Store) fractionBefore(key []byte) (fraction float64, err error) {
+	if err := s.use(); err != nil {
+		return 0, err
+	}
+	defer s.using.RUnlock()
 	var done, all uint64
 	err = s.db.Guard(func() (err error) {
 		if done, err = s.db.Pebble().EstimateDiskUsage(rangeRecord.start(), key); err == nil {

@@ -18,7 +18,7 @@ func TestPagesAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	t.Cleanup(func() { _ = s.Close() }) // after the views
 	if err := s.Begin("test", references.Position{Epoch: 1}); err != nil {
 		t.Fatal(err)
 	}

@@ -81,6 +81,10 @@ func newMetrics(reg prometheus.Registerer, s *Store) *metrics {
 
 // diskBytes asks Pebble, which may never answer once the store has failed.
 func (s *Store) diskBytes() float64 {
+	if s.use() != nil {
+		return 0
+	}
+	defer s.using.RUnlock()
 	usage := make(chan uint64, 1)
 	if s.db.Guard(func() error { usage <- s.db.Pebble().Metrics().DiskSpaceUsage(); return nil }) != nil {
 		return 0

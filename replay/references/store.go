@@ -24,7 +24,10 @@ var (
 	ErrFailed = pebbleguard.ErrFailed
 )
 
-var errReadOnly = errors.New("the store is open for reading only")
+var (
+	errReadOnly = errors.New("the store is open for reading only")
+	errClosed   = errors.New("the store is closed")
+)
 
 // Store is the open reference store. Safe for concurrent use, but for what Hydrate and Apply say.
 type Store struct {
@@ -45,8 +48,7 @@ type Store struct {
 	flushing sync.Mutex // held through a flush
 	marked   uint64     // the high-water mark, if it was written; guarded by flushing
 
-	copying  sync.RWMutex // held while a copy is made
-	closed   bool         // guarded by copying
+	using    sync.RWMutex // held shared by copies, views and measurements; Close keeps it
 	close    sync.Once
 	closeErr error
 }
@@ -253,12 +255,11 @@ func (s *Store) Damage() []error { return s.db.Damage }
 // Checkpoint makes a copy in dir, which must not exist: a store with every batch that was applied
 // before the call.
 func (s *Store) Checkpoint(dir string) error {
-	s.copying.RLock()
-	defer s.copying.RUnlock()
-	if s.closed {
-		return errors.New("checkpoint: the store is closed")
+	err := s.use()
+	if err == nil {
+		defer s.using.RUnlock()
+		_, err = s.Flush()
 	}
-	_, err := s.Flush()
 	if err == nil {
 		err = s.db.Checkpoint(dir)
 	}
@@ -268,14 +269,21 @@ func (s *Store) Checkpoint(dir string) error {
 	return nil
 }
 
-// Close waits for copies, flushes and closes. Nothing else may be under way. Safe twice. After a
-// failure it returns that and leaves the files as they are.
+// use makes Close wait for the caller, until that unlocks s.using.
+func (s *Store) use() error {
+	if !s.using.TryRLock() {
+		return errClosed
+	}
+	return nil
+}
+
+// Close waits for copies and views, flushes and closes. No batch or rows may be under way. Safe
+// twice. After a failure it returns that and leaves the files as they are.
 func (s *Store) Close() error {
 	s.close.Do(func() {
-		s.copying.Lock()
-		s.closed = true
-		s.copying.Unlock()
 		s.metrics.unregister()
+		// Guard waits until the store has failed, at most: a read may then never end.
+		_ = s.db.Guard(func() error { s.using.Lock(); return nil })
 		if !s.cfg.ReadOnly {
 			s.flushing.Lock()
 			s.closeErr = s.flushLocked(s.commits.state.Load())

@@ -2,6 +2,7 @@ package references
 
 import (
 	"fmt"
+	"sync"
 
 	"millrace/intern/kv/pebbleguard"
 )
@@ -14,16 +15,21 @@ type View struct {
 	// LinksComplete says that there are links of all rows of the table.
 	LinksComplete bool
 
-	it *pebbleguard.Iterator // over everything
+	it    *pebbleguard.Iterator // over everything
+	using *sync.RWMutex         // the store's
 }
 
 // View returns a view of the store as it is.
 func (s *Store) View() (*View, error) {
-	it, err := s.db.NewIter(nil)
-	if err != nil {
+	if err := s.use(); err != nil {
 		return nil, fmt.Errorf("read references: %w", err)
 	}
-	v := &View{Codec: s.codec, it: it}
+	it, err := s.db.NewIter(nil)
+	if err != nil {
+		s.using.RUnlock()
+		return nil, fmt.Errorf("read references: %w", err)
+	}
+	v := &View{Codec: s.codec, it: it, using: &s.using}
 	if err := v.load(); err != nil {
 		_ = v.Close() // after a failed read it says nothing more
 		return nil, fmt.Errorf("read references: %w", err)
@@ -101,4 +107,7 @@ func (v *View) DecodeRow(row *Row, key, value []byte) error {
 func (v *View) Damaged(key []byte, err error) error { return damaged(key, err) }
 
 // Close ends the use of the view.
-func (v *View) Close() error { return v.it.Close() }
+func (v *View) Close() error {
+	defer v.using.RUnlock()
+	return v.it.Close()
+}
