@@ -2,6 +2,7 @@ package public
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"net"
 	"net/http"
@@ -36,8 +37,9 @@ type conn struct {
 	heard   atomic.Int64 // nanoseconds from started to when bytes came last
 	taken   atomic.Int64 // Conn bytes that the client has read, from the pongs it sent
 
-	interrupt chan struct{} // wakes the pull loop
-	done      chan struct{} // closed when the pull loop has ended
+	interrupt chan struct{}   // wakes the pull loop
+	ctx       context.Context // ends when the pull loop has
+	done      context.CancelFunc
 
 	mu         sync.Mutex
 	pong       []byte // payload of the last ping that was not answered; nil: none
@@ -51,8 +53,9 @@ type conn struct {
 }
 
 func newConn(raw net.Conn, floodTimeout time.Duration) *conn {
+	ctx, done := context.WithCancel(context.Background())
 	return &conn{
-		Conn: raw, started: time.Now(), interrupt: make(chan struct{}, 1), done: make(chan struct{}),
+		Conn: raw, started: time.Now(), interrupt: make(chan struct{}, 1), ctx: ctx, done: done,
 		inbound: rate.NewLimiter(inboundBytesPerSecond, inboundBurstBytes), floodTimeout: floodTimeout,
 	}
 }
@@ -91,7 +94,7 @@ func (c *conn) throttle() error {
 			return errFlood
 		}
 		select {
-		case <-c.done:
+		case <-c.ctx.Done():
 			return net.ErrClosed
 		case <-time.After(inboundPause):
 		}

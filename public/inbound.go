@@ -1,7 +1,6 @@
 package public
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -90,7 +89,7 @@ func (s *subscriber) readMessage(kind int, r io.Reader) error {
 	}
 	if more {
 		s.server.metrics.large.Inc()
-		claim, err := s.server.admission.ClaimMessage(s.client, s.conn.done, slotPatience*patience)
+		claim, err := s.server.admission.ClaimMessage(s.client, s.conn.ctx.Done(), slotPatience*patience)
 		if err != nil {
 			return err
 		}
@@ -127,7 +126,7 @@ func (s *subscriber) waitForUpdate() error {
 	select {
 	case <-time.After(wait):
 		return nil
-	case <-s.conn.done:
+	case <-s.conn.ctx.Done():
 		return net.ErrClosed
 	}
 }
@@ -166,7 +165,7 @@ func (s *subscriber) update(data []byte) {
 		if w.Kinds.given {
 			s.opts.kinds, _ = parseKinds("", w.Kinds.members) // each is one
 		}
-		f, err = s.server.compile(context.Background(), w, s.opts.kinds, s.client)
+		f, err = s.server.compile(s.conn.ctx, w, s.opts.kinds, s.client)
 	}
 	switch {
 	case errors.Is(err, errFilterMemory), errors.Is(err, errUIDStore):

@@ -12,6 +12,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"millrace/consume/relaysim/testwait"
+	"millrace/replay"
 )
 
 func TestShutdown(t *testing.T) {
@@ -211,4 +212,25 @@ func TestNoGoroutineLeaks(t *testing.T) {
 		stacks := make([]byte, 1<<20)
 		t.Fatalf("%d goroutines, %d before\n%s", runtime.NumGoroutine(), before, stacks[:runtime.Stack(stacks, true)])
 	}
+}
+
+// TestShutdownDuringAnUpdate: a subscriber whose options wait for the UID store ends all the same.
+func TestShutdownDuringAnUpdate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := newTestLog(t)
+		src := eventLogOf(l.Log)
+		src.rangeOf = func() replay.Range { return replay.Range{References: &replay.Point{}} }
+		s := serveSourceBubble(t, src, l.dictionaries, func(cfg *Config, _ *timing) { cfg.UIDs = lateUIDs{} })
+		s.dial("").update(`{"wantedSubjects":["` + didN(1) + `"]}`)
+		eventually(t, "it waits", func() bool { return len(s.lookups.lookups) > 0 })
+		ctx, cancel := contextWithTimeout(testTimeout)
+		defer cancel()
+		begin := time.Now()
+		if err := s.Shutdown(ctx); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begin); took > lookupTimeout/2 {
+			t.Errorf("shutdown took %v", took)
+		}
+	})
 }

@@ -354,7 +354,7 @@ func (s *subscriber) finish() {
 		_ = tcp.SetLinger(0) // else it is closed in order
 	}
 	s.conn.Conn.Close()
-	close(s.conn.done)
+	s.conn.done()
 	<-s.readDone
 	s.takeFilter() // what was posted and never put in force counts too
 	s.server.ended(s, e)
