@@ -37,8 +37,8 @@ type registry struct {
 // For the others it is as soon as Resolve has it for a Name or the DID in it, before that call
 // returns. So a caller that uses the found UIDs misses no event that refers to the strings. It must
 // read the events that Resolve has not returned yet when Await does. found may be called from any
-// goroutine, and more than once for a string; it must not call the Interner. The strings are kept
-// until Close. At most MaxLookup.
+// goroutine, more than once for a string, and even just after Close, or after Await has failed; it
+// must not call the Interner. The strings are kept until Close. At most MaxLookup.
 func (in *Interner) Await(ctx context.Context, strings []string, found func(uid uint64)) (*Waiting, error) {
 	w := &Waiting{registry: &in.registry, found: found, strings: make([]waitingString, len(strings))}
 	for i, s := range strings {

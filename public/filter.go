@@ -82,13 +82,16 @@ func (s *Server) compile(ctx context.Context, w *wants, kinds replay.KindSet, cl
 		}
 		return f, err
 	}
-	if f.compiled, err = replay.NewFilter(cfg); err != nil {
+	compiled, err := replay.NewFilter(cfg)
+	if err != nil {
 		return f, err
 	}
-	if f.subjects, err = s.lookups.await(ctx, subjects, func(uid uint64) { f.compiled.AddSubject(uid) }); err != nil {
+	// A UID may still be found when f is released.
+	f.compiled = compiled
+	if f.subjects, err = s.lookups.await(ctx, subjects, func(uid uint64) { compiled.AddSubject(uid) }); err != nil {
 		return f, err
 	}
-	f.subjectDIDs, err = s.lookups.await(ctx, dids, func(uid uint64) { f.compiled.AddSubjectDID(uid) })
+	f.subjectDIDs, err = s.lookups.await(ctx, dids, func(uid uint64) { compiled.AddSubjectDID(uid) })
 	return f, err
 }
 

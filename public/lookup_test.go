@@ -165,6 +165,34 @@ func (downUIDs) Await(context.Context, []string, func(uint64)) (*intern.Waiting,
 	return nil, errors.New("down")
 }
 
+// failingUIDs knows no string, and fails to wait for one, though it has found it.
+type failingUIDs struct {
+	downUIDs
+	found func(uid uint64)
+}
+
+func (*failingUIDs) LookupStrings(context.Context, []string, []uint64) error { return nil }
+
+func (u *failingUIDs) Await(_ context.Context, _ []string, found func(uint64)) (*intern.Waiting, error) {
+	u.found = found
+	return nil, errors.New("down")
+}
+
+// TestFoundAfterAFailure: a subject's UID may come when its filter has failed already.
+func TestFoundAfterAFailure(t *testing.T) {
+	uids := &failingUIDs{}
+	s, err := newServer(Config{Dictionaries: newRegistry(t), UIDs: uids}, eventLog{}, defaultTiming())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range []wants{{Subjects: wantedSet{members: []string{didN(1)}}}, {SubjectDIDs: wantedSet{members: []string{didN(1)}}}} {
+		if _, err := s.compile(t.Context(), &w, 0, netip.IPv6Loopback()); !errors.Is(err, errUIDStore) {
+			t.Fatal(err)
+		}
+		uids.found(7)
+	}
+}
+
 func TestUIDStoreOffOrDown(t *testing.T) {
 	if status, answer := ask(lookupServer(t, nil), "GET", "/uid?did="+lookupDID, ""); status != 404 || !strings.Contains(answer, "--intern=off") {
 		t.Errorf("off: %d %s", status, answer)
