@@ -84,9 +84,7 @@ func (c Config) withDefaults() Config {
 	if c.hooks.proxy == nil {
 		c.hooks.proxy = http.ProxyFromEnvironment
 	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
 }
 

@@ -94,9 +94,7 @@ func (c Config) withDefaults() Config {
 	c.Seed = cmp.Or(c.Seed, rand.Uint64())
 	c.hooks.batchStrings = cmp.Or(c.hooks.batchStrings, batchStrings)
 	c.hooks.timing = cmp.Or(c.hooks.timing, share.DefaultTiming())
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
 }
 

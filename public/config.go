@@ -66,9 +66,7 @@ func (c Config) withDefaults() Config {
 	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, 10*time.Second)
 	c.ClientBytes = cmp.Or(c.ClientBytes, 32<<20)
 	c.ChunkBytes = cmp.Or(c.ChunkBytes, 32<<20)
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Health == nil {
 		c.Health = func() []Check { return nil }
 	}

@@ -139,8 +139,6 @@ func (cfg Config) withDefaults() Config {
 		start := time.Now()
 		cfg.Monotonic = func() time.Duration { return time.Since(start) }
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	return cfg
 }

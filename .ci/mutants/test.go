@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -86,10 +87,7 @@ func test(overlay string, limit time.Duration, pkg, name string) (outcome, error
 }
 
 func (o outcome) print(what string, m mutant) {
-	by := o.by
-	if by == "" {
-		by = m.test + " of " + m.pkg
-	}
+	by := cmp.Or(o.by, m.test+" of "+m.pkg)
 	if o.timedOut {
 		by += ", which ran out of time,"
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -95,9 +96,7 @@ func (f *ingestFlags) cells() []ingestCell {
 		cells = append(cells, ingestCell{group: "cost", name: "at " + grouped(rate) + " events/s", rate: rate})
 	}
 	for i := range cells {
-		if cells[i].duration == 0 {
-			cells[i].duration = f.cell
-		}
+		cells[i].duration = cmp.Or(cells[i].duration, f.cell)
 	}
 	return slices.DeleteFunc(cells, func(c ingestCell) bool { return !picked(f.only, c.group) })
 }

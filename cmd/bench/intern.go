@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -73,9 +74,7 @@ func runIntern(ctx context.Context, args []string, out io.Writer) error {
 	if !slices.Contains([]string{"", "pebble", "sim", "fdb"}, f.store) {
 		return fmt.Errorf("-store %q is not pebble, sim or fdb", f.store)
 	}
-	if f.only == "" {
-		f.only = "schemes,load"
-	}
+	f.only = cmp.Or(f.only, "schemes,load")
 	parts := []struct {
 		name string
 		run  func(context.Context, *internFlags, io.Writer) error

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -150,9 +151,7 @@ func (c *dictTrainConfig) run(ctx context.Context, files []string, stdout, stder
 	if err != nil {
 		return err
 	}
-	if c.out == "" {
-		c.out = dictFile(d.ID())
-	}
+	c.out = cmp.Or(c.out, dictFile(d.ID()))
 	if err := writeNewFile(c.out, d.Bytes()); err != nil {
 		return err
 	}

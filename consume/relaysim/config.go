@@ -56,9 +56,7 @@ func (c Config) withDefaults() Config {
 	c.FirstSeq = cmp.Or(c.FirstSeq, 1)
 	c.WindowFrames = cmp.Or(c.WindowFrames, 200_000)
 	c.WindowBytes = cmp.Or(c.WindowBytes, 256<<20)
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
 }
 

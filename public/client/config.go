@@ -150,9 +150,7 @@ func (c Config) withDefaults() Config {
 	if c.OnWait == nil {
 		c.OnWait = func() {}
 	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c
 }
 

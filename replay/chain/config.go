@@ -27,9 +27,7 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	c.PebbleBytes = cmp.Or(c.PebbleBytes, 8<<20)
 	c.OpenFiles = cmp.Or(c.OpenFiles, 1000)
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
 }
 

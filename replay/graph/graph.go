@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -40,9 +41,7 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Memory == 0 {
-		c.Memory = 4 << 30
-	}
+	c.Memory = cmp.Or(c.Memory, 4<<30)
 	return c
 }
 

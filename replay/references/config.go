@@ -69,9 +69,7 @@ func (c Config) withDefaults() Config {
 	c.hooks.buildRows = cmp.Or(c.hooks.buildRows, maxBuildRows)
 	c.hooks.chunkLinks = cmp.Or(c.hooks.chunkLinks, maxChunkLinks)
 	c.hooks.checkLinks = cmp.Or(c.hooks.checkLinks, checkLinks)
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
 }
 

@@ -293,9 +293,7 @@ func (v *verifier) compare(b *blockCheck) {
 	v.report.Bytes += b.bytes
 	if b.idx != nil {
 		v.report.Events += int64(b.idx.Events())
-		if v.report.Oldest == 0 {
-			v.report.Oldest = b.idx.TimeUS[0]
-		}
+		v.report.Oldest = cmp.Or(v.report.Oldest, b.idx.TimeUS[0])
 		v.report.Newest = b.key
 	}
 	v.mu.Unlock()

@@ -112,9 +112,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if cfg.ProblemsKept <= 0 {
 		cfg.ProblemsKept = defaultProblemsKept
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	fs := &watchedFS{FS: cfg.FS}
 	if cfg.FS == nil {
 		fs.FS = vfs.Default

@@ -3,6 +3,7 @@
 package fdbkv
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,9 +51,7 @@ func (c Config) withDefaults() Config {
 	if c.Directory == nil {
 		c.Directory = []string{"millrace"}
 	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
 }
 

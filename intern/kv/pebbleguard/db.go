@@ -54,12 +54,8 @@ type DB struct {
 // Open opens the database in cfg.Dir, or makes an empty one. Errors: ErrNoStore, ErrInUse, ErrLost,
 // *CorruptionError, and those of the disk.
 func Open(cfg Config) (*DB, error) {
-	if cfg.FS == nil {
-		cfg.FS = vfs.Default
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.FS = cmp.Or(cfg.FS, vfs.Default)
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	found, err := cfg.inspect()
 	if err != nil {
 		return nil, err

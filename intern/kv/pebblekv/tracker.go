@@ -1,6 +1,7 @@
 package pebblekv
 
 import (
+	"cmp"
 	"sync"
 
 	"github.com/cespare/xxhash/v2"
@@ -124,9 +125,7 @@ func (t *tracker) synced(version uint64) {
 func (t *tracker) fail(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.broken == nil {
-		t.broken = err
-	}
+	t.broken = cmp.Or(t.broken, err)
 	t.cond.Broadcast()
 }
 

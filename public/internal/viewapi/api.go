@@ -1,6 +1,7 @@
 package viewapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -42,9 +43,7 @@ type API struct {
 
 // New makes an API. It starts nothing.
 func New(cfg Config) *API {
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	return &API{cfg: cfg, metrics: newMetrics(cfg.Kind, cfg.Registerer), turns: make(chan struct{}, RequestsAtOnce),
 		failures: rate.Sometimes{Interval: logEvery}}
 }

@@ -66,9 +66,7 @@ func (c Config) withDefaults() Config {
 	if c.Heap == nil {
 		c.Heap = func(int64) {}
 	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
 }
 

@@ -75,9 +75,7 @@ type Store struct {
 
 // Open opens the database in cfg.Dir, or makes an empty one. Its errors are pebbleguard.Open's.
 func Open(cfg Config) (*Store, error) {
-	if cfg.FS == nil {
-		cfg.FS = vfs.Default
-	}
+	cfg.FS = cmp.Or(cfg.FS, vfs.Default)
 	db, err := pebbleguard.Open(pebbleguard.Config{
 		Dir:       cfg.Dir,
 		FS:        &blobFS{cfg.FS},

@@ -69,15 +69,11 @@ func (c Config) withDefaults() Config {
 	c.hooks.entries = cmp.Or(c.hooks.entries, defaultEntries)
 	c.hooks.concurrency = cmp.Or(c.hooks.concurrency, defaultConcurrency)
 	c.hooks.queue = cmp.Or(c.hooks.queue, maxQueue)
-	if c.FS == nil {
-		c.FS = vfs.Default
-	}
+	c.FS = cmp.Or(c.FS, vfs.Default)
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.hooks.proxy == nil {
 		c.hooks.proxy = http.ProxyFromEnvironment
 	}
