@@ -75,8 +75,7 @@ func (c *Client) session(ctx context.Context) ending {
 // notOpened is the ending of a connection that could not be made.
 func (c *Client) notOpened(err error) ending {
 	e := ending{cause: causeDial, err: err}
-	var refused *refusedError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*refusedError](err); ok {
 		e.cause = causeRefused
 		if refused.name == errorFutureCursor {
 			e.cause = causeFuture

@@ -42,8 +42,7 @@ func parseURL(raw string) (*url.URL, error) {
 	}
 	u, err := url.Parse(s)
 	if err != nil {
-		var ue *url.Error
-		if errors.As(err, &ue) {
+		if ue, ok := errors.AsType[*url.Error](err); ok {
 			err = ue.Err
 		}
 		return bad(err.Error())

@@ -130,8 +130,7 @@ func (v *verifier) damage(d kv.Damage) {
 
 // readable is err, unless it says that a file cannot be read, which is noted.
 func (v *verifier) readable(err error) error {
-	var damage kv.Damage
-	if errors.As(err, &damage) {
+	if damage, ok := errors.AsType[kv.Damage](err); ok {
 		v.damage(damage)
 		return nil
 	}

@@ -189,13 +189,11 @@ func (bs *blockStore) readError(r format.Range, key int64, err error) error {
 	if err == nil || errors.Is(err, ErrFailed) {
 		return err
 	}
-	var corrupt *CorruptionError
-	if errors.As(err, &corrupt) {
+	if errors.As(err, new(*CorruptionError)) {
 		bs.store.FailAdvised(err)
 		return err
 	}
-	var damaged *pebbleguard.CorruptionError
-	if errors.As(err, &damaged) {
+	if errors.As(err, new(*pebbleguard.CorruptionError)) {
 		return bs.corrupt(r, key, err)
 	}
 	return fmt.Errorf("read %s part of block %d: %w", r.String(), key, err)

@@ -76,9 +76,8 @@ func test(overlay string, limit time.Duration, pkg, name string) (outcome, error
 		}
 	}
 	o.all = time.Since(begin)
-	var exit *exec.ExitError
 	switch err := errors.Join(in.Err(), cmd.Wait()); {
-	case err != nil && !errors.As(err, &exit):
+	case err != nil && !errors.As(err, new(*exec.ExitError)):
 		return o, err
 	case !built && err != nil:
 		return o, fmt.Errorf("cannot be tested:\n%s", build.String())

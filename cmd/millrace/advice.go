@@ -30,8 +30,7 @@ func (e *advised) Unwrap() error { return e.err }
 // advise adds to err what to do about it, in whole sentences. An error that has advice already
 // keeps that.
 func advise(err error, advice string) error {
-	var has *advised
-	if err == nil || errors.As(err, &has) {
+	if err == nil || errors.As(err, new(*advised)) {
 		return err
 	}
 	return &advised{err, advice}
@@ -151,8 +150,7 @@ func adviseStores(err error) error {
 // syscallOf returns the operating system's error with the path it is about, without what was
 // wrapped around.
 func syscallOf(err error) error {
-	var path *os.PathError
-	if errors.As(err, &path) {
+	if path, ok := errors.AsType[*os.PathError](err); ok {
 		return path
 	}
 	return err
@@ -160,8 +158,7 @@ func syscallOf(err error) error {
 
 // adviseListen explains why an address could not be listened on.
 func adviseListen(err error, flagName, address string) error {
-	var op *net.OpError
-	if errors.As(err, &op) {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
 		err = op.Err
 	}
 	said := fmt.Errorf("--%s %s: %w", flagName, address, err)

@@ -160,8 +160,7 @@ func (t *tailer) follow(ctx context.Context, c *client.Client) error {
 
 // advise says what to do about a cursor that a server does not take, if it is our file's.
 func (t *tailer) advise(err error) error {
-	var refused *client.RefusedError
-	if t.file != nil && errors.As(err, &refused) && refused.Status == http.StatusBadRequest && strings.Contains(refused.Reason, "cursor") {
+	if refused, ok := errors.AsType[*client.RefusedError](err); ok && t.file != nil && refused.Status == http.StatusBadRequest && strings.Contains(refused.Reason, "cursor") {
 		return fmt.Errorf("%w; if %s is of another server's log, remove it, or name another --cursor-file", err, t.file.name)
 	}
 	return err

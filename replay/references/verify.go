@@ -214,8 +214,7 @@ func (v *verifier) next(account uint64) error {
 // value reads the value of a key. An error that is not damage ends the scan.
 func (v *verifier) value(key []byte) (value []byte, ok bool, err error) {
 	value, ok, err = v.store.db.Value(key)
-	var c *pebbleguard.CorruptionError
-	if err != nil && !errors.As(err, &c) {
+	if err != nil && !errors.As(err, new(*pebbleguard.CorruptionError)) {
 		v.unread = err
 	}
 	return value, ok, err

@@ -154,8 +154,7 @@ func (r *edgeResolver) edges(ctx context.Context, b lineBlock) ([]graph.Edge, er
 	}
 	r.out = slices.Grow(r.out[:0], len(r.reqs))[:len(r.reqs)]
 	err := r.uids.Resolve(ctx, r.reqs, r.out)
-	var invalid *intern.InvalidError
-	if errors.As(err, &invalid) {
+	if invalid, ok := errors.AsType[*intern.InvalidError](err); ok {
 		line := slices.IndexFunc(r.lines, func(l edgeRequests) bool { return l.subject >= invalid.Index })
 		return nil, fmt.Errorf("line %d: %.100q is no DID: %s", r.lines[line].number, r.reqs[invalid.Index].DID, invalid.Reason)
 	}

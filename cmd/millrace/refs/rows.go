@@ -130,8 +130,7 @@ func newCSVRows(in io.Reader) *csvRows {
 func (c *csvRows) next(r *Row) (int, error) {
 	c.in.left = maxRowBytes
 	fields, err := c.csv.Read()
-	var bad *csv.ParseError
-	if errors.As(err, &bad) {
+	if bad, ok := errors.AsType[*csv.ParseError](err); ok {
 		return bad.Line, bad.Err
 	}
 	line := c.line + 1

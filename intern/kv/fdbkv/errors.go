@@ -78,8 +78,7 @@ func translate(ctx context.Context, err error, commit bool) error {
 // codeOf returns FoundationDB's code of an error. The binding passes on errors of the directory
 // layer's allocator as text only, so their code is read from the text.
 func codeOf(err error) (code int, ok bool) {
-	var e fdb.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[fdb.Error](err); ok {
 		return e.Code, true
 	}
 	_, words, ok := strings.Cut(err.Error(), "FoundationDB error code ")

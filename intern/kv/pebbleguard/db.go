@@ -208,8 +208,7 @@ func (d *DB) Mark() *Mark { return d.mark }
 
 // Fail records the first failure and closes what Failed returns.
 func (d *DB) Fail(err error) {
-	var c *CorruptionError
-	if !errors.As(err, &c) {
+	if !errors.As(err, new(*CorruptionError)) {
 		err = fmt.Errorf("%w (%s, then start the process again: what was committed is safe)", err, adviceFor(err))
 	}
 	d.FailAdvised(err)

@@ -70,8 +70,7 @@ func (c *Config) clean(err error) error {
 	if err == nil || errors.Is(err, pebble.ErrNotFound) {
 		return err
 	}
-	var known *CorruptionError
-	if errors.As(err, &known) {
+	if known, ok := errors.AsType[*CorruptionError](err); ok {
 		return known
 	}
 	if !pebble.IsCorruptionError(err) {

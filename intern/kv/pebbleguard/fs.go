@@ -38,8 +38,7 @@ func (f *guardFS) Unwrap() vfs.FS { return f.FS }
 // addMissing notes the missing files that Open has found, and says whether there are any.
 func (f *guardFS) addMissing(damage []error) bool {
 	for _, err := range damage {
-		var c *CorruptionError
-		if errors.As(err, &c) && errors.Is(err, errMissing) {
+		if c, ok := errors.AsType[*CorruptionError](err); ok && errors.Is(err, errMissing) {
 			f.missing = append(f.missing, f.PathBase(c.File))
 		}
 	}

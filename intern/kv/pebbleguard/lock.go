@@ -13,13 +13,12 @@ import (
 // lock locks the directory with the file of that name. Error: ErrInUse if a process has it.
 func (c *Config) lock(name string) (io.Closer, error) {
 	l, err := c.FS.Lock(name)
-	var errno syscall.Errno
 	switch {
 	case err == nil:
 		return l, nil
 	case errors.Is(err, syscall.EROFS) && c.ReadOnly:
 		return noLock{}, nil // nobody can write there
-	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.EWOULDBLOCK), !errors.As(err, &errno):
+	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.EWOULDBLOCK), !errors.As(err, new(syscall.Errno)):
 		// An error without an errno is vfs's own: this process has the lock.
 		return nil, fmt.Errorf("%w: %s: end the process that has it open first: %w", ErrInUse, c.Dir, err)
 	}

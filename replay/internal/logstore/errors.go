@@ -33,8 +33,7 @@ func (e *CorruptionError) Unwrap() error { return e.Err }
 // Corrupt returns the *CorruptionError of a part in a range.
 func Corrupt(r format.Range, key int64, err error) error {
 	e := &CorruptionError{Part: r.String(), Key: uint64(key), Err: err}
-	var file *pebbleguard.CorruptionError
-	if errors.As(err, &file) {
+	if file, ok := errors.AsType[*pebbleguard.CorruptionError](err); ok {
 		e.File, e.Err = file.File, file.Err // its advice is this one's
 	}
 	return e
