@@ -55,15 +55,15 @@ type metrics struct {
 // newMetrics makes c's metrics and registers them with r, if that is not nil.
 func newMetrics(c *Client, r prometheus.Registerer) (*metrics, error) {
 	own := prometheus.NewRegistry() // so that all register, or none
-	auto := promauto.With(own)
+	auto := promauto.With(prometheus.WrapRegistererWithPrefix("millrace_consume_", own))
 	counter := func(name, help string) prometheus.Counter {
-		return auto.NewCounter(prometheus.CounterOpts{Namespace: "millrace", Subsystem: "consume", Name: name, Help: help})
+		return auto.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
 	vec := func(name, help, label string) *prometheus.CounterVec {
-		return auto.NewCounterVec(prometheus.CounterOpts{Namespace: "millrace", Subsystem: "consume", Name: name, Help: help}, []string{label})
+		return auto.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
 	}
 	gauge := func(name, help string, f func() float64) {
-		auto.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "millrace", Subsystem: "consume", Name: name, Help: help}, f)
+		auto.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, f)
 	}
 	m := &metrics{
 		frames:     make(map[string]prometheus.Counter),
@@ -94,7 +94,7 @@ func newMetrics(c *Client, r prometheus.Registerer) (*metrics, error) {
 		return float64(c.lastFrame.Load()) / float64(time.Second)
 	})
 	auto.NewCounterFunc(prometheus.CounterOpts{
-		Namespace: "millrace", Subsystem: "consume", Name: "handle_blocked_seconds_total",
+		Name: "handle_blocked_seconds_total",
 		Help: "Time in which reading waited for frames to be taken.",
 	}, func() float64 { return time.Duration(c.blocked.Load()).Seconds() })
 	if r == nil {

@@ -55,20 +55,19 @@ type metrics struct {
 }
 
 func newMetrics(s *Server, r prometheus.Registerer) metrics {
-	const namespace, subsystem = "millrace", "public"
-	auto := promauto.With(r)
+	auto := promauto.With(prometheus.WrapRegistererWithPrefix("millrace_public_", r))
 	counter := func(name, help string) prometheus.Counter {
-		return auto.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help})
+		return auto.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
 	vec := func(name, help, label string) *prometheus.CounterVec {
-		return auto.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help}, []string{label})
+		return auto.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
 	}
 	gauge := func(name, help string, read func() float64) {
-		auto.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help}, read)
+		auto.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read)
 	}
 	m := metrics{
 		subscribers: auto.NewGaugeVec(prometheus.GaugeOpts{
-			Namespace: namespace, Subsystem: subsystem, Name: "subscribers",
+			Name: "subscribers",
 			Help: "Connected subscribers by variant: plain, extended, references, zstd, extended_zstd or references_zstd; of Jetstream v2's wire: v2 or v2_zstd.",
 		}, []string{"variant"}),
 		ends:      vec("ends_total", "Subscriber connections that ended, by reason.", "reason"),
@@ -79,7 +78,7 @@ func newMetrics(s *Server, r prometheus.Registerer) metrics {
 		large:     counter("large_messages_total", "Messages from clients of more than 4 KiB, which wait for room."),
 		forwarded: counter("untrusted_forwards_total", "Handshakes with X-Forwarded-For from an address that is no trusted proxy."),
 		lag: auto.NewHistogram(prometheus.HistogramOpts{
-			Namespace: namespace, Subsystem: subsystem, Name: "lag_seconds",
+			Name:    "lag_seconds",
 			Help:    "From an event's time_us until a write to a live subscriber that includes it returned; one observation a write.",
 			Buckets: []float64{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 60},
 		}),

@@ -10,11 +10,6 @@ import (
 	"millrace/replay/internal/counts"
 )
 
-const (
-	metricsNamespace = "millrace"
-	metricsSubsystem = "replay"
-)
-
 // metrics are the log's counters. Whatever the snapshot knows is read from it when asked for.
 type metrics struct {
 	// unregister takes the metrics away, so that a log opened later can have them. Safe twice.
@@ -42,10 +37,9 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer, l *Log) *metrics {
 	m := &metrics{unregister: func() {}, counts: counts.New(l.cfg.Now(), l.cfg.Monotonic())}
 	own := prometheus.NewRegistry() // so that all register, or none
-	auto := promauto.With(own)
+	auto := promauto.With(prometheus.WrapRegistererWithPrefix("millrace_replay_", own))
 	counter := func(name, help string) prometheus.Counter {
-		return auto.NewCounter(prometheus.CounterOpts{
-			Namespace: metricsNamespace, Subsystem: metricsSubsystem, Name: name, Help: help})
+		return auto.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
 	m.sealed = counter("sealed_blocks_total", "Blocks sealed.")
 	m.blocks = counter("blocks_total", "Blocks with events appended, before small ones were merged.")
@@ -60,8 +54,7 @@ func newMetrics(reg prometheus.Registerer, l *Log) *metrics {
 	m.trimmedBlocks = counter("trimmed_blocks_total", "Blocks dropped by retention.")
 	m.clockSteps = counter("clock_steps_total", "Steps of the wall clock by more than a minute.")
 	m.syncSeconds = auto.NewHistogram(prometheus.HistogramOpts{
-		Namespace: metricsNamespace, Subsystem: metricsSubsystem, Name: "commit_seconds",
-		Help:    "Duration of synced commits.",
+		Name: "commit_seconds", Help: "Duration of synced commits.",
 		Buckets: prometheus.ExponentialBuckets(50e-6, 2, 16)})
 	m.registerState(auto, l)
 	if reg != nil && reg.Register(own) == nil {
@@ -73,10 +66,10 @@ func newMetrics(reg prometheus.Registerer, l *Log) *metrics {
 // registerState registers what is read from the log when it is asked for.
 func (m *metrics) registerState(auto promauto.Factory, l *Log) {
 	gauge := func(name, help string, value func() float64) {
-		auto.NewGaugeFunc(prometheus.GaugeOpts{Namespace: metricsNamespace, Subsystem: metricsSubsystem, Name: name, Help: help}, value)
+		auto.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}
 	counter := func(name, help string, value func() float64) {
-		auto.NewCounterFunc(prometheus.CounterOpts{Namespace: metricsNamespace, Subsystem: metricsSubsystem, Name: name, Help: help}, value)
+		auto.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, value)
 	}
 	of := func(value func(s *snapshot) int64) func() float64 {
 		return func() float64 { return float64(value(l.snap.Load())) }

@@ -7,11 +7,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-const (
-	metricsNamespace = "millrace"
-	metricsSubsystem = "references"
-)
-
 // metrics are the store's counters. What the store knows is read from it when asked for.
 type metrics struct {
 	// unregister takes the metrics away, so that a store opened later can have them. Safe twice.
@@ -32,31 +27,26 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer, s *Store) *metrics {
 	m := &metrics{unregister: func() {}}
 	own := prometheus.NewRegistry() // so that all register, or none
-	auto := promauto.With(own)
-	opts := func(name, help string) prometheus.Opts {
-		return prometheus.Opts{Namespace: metricsNamespace, Subsystem: metricsSubsystem, Name: name, Help: help}
-	}
+	auto := promauto.With(prometheus.WrapRegistererWithPrefix("millrace_references_", own))
 	counter := func(name, help string) prometheus.Counter {
-		return auto.NewCounter(prometheus.CounterOpts(opts(name, help)))
+		return auto.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
-	changes := auto.NewCounterVec(prometheus.CounterOpts(opts("changes_total", "Changes hydrated, by operation.")), []string{"operation"})
+	changes := auto.NewCounterVec(prometheus.CounterOpts{Name: "changes_total", Help: "Changes hydrated, by operation."}, []string{"operation"})
 	for operation := Create; operation <= Purge; operation++ {
 		m.changes[operation] = changes.WithLabelValues(operation.String())
 	}
-	had := auto.NewCounterVec(prometheus.CounterOpts(opts("had_total",
-		"Deletes and updates by whether their record was known.")), []string{"record"})
+	had := auto.NewCounterVec(prometheus.CounterOpts{Name: "had_total", Help: "Deletes and updates by whether their record was known."}, []string{"record"})
 	m.found, m.unknown = had.WithLabelValues("found"), had.WithLabelValues("unknown")
 	m.repeated = counter("repeated_total", "Changes that came again and changed nothing.")
 	m.swept = counter("swept_rows_total", "Rows of deleted accounts that were swept.")
 	m.waitSeconds = counter("overlay_wait_seconds_total", "Time for which a full overlay has slowed ingest.")
 	histogram := func(name, help string, least float64) prometheus.Histogram {
-		return auto.NewHistogram(prometheus.HistogramOpts{Namespace: metricsNamespace, Subsystem: metricsSubsystem,
-			Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(least, 2, 16)})
+		return auto.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(least, 2, 16)})
 	}
 	m.lookupSeconds = histogram("lookup_seconds", "Duration of a look-up of a row or an account in the database.", 2e-6)
 	m.applySeconds = histogram("apply_seconds", "Duration of commits.", 20e-6)
 	gauge := func(name, help string, value func() float64) {
-		auto.NewGaugeFunc(prometheus.GaugeOpts(opts(name, help)), value)
+		auto.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}
 	gauge("position_seq", "The relay's seq that the store has reached.", func() float64 { return float64(s.Position().Seq) })
 	gauge("arrival", "The last arrival number: creates and updates so far.", func() float64 { return float64(s.commits.state.Load().arrival) })

@@ -12,16 +12,15 @@ type metrics struct {
 }
 
 func newMetrics(kind string, r prometheus.Registerer) metrics {
-	const namespace, subsystem = "millrace", "public"
-	auto := promauto.With(r)
+	auto := promauto.With(prometheus.WrapRegistererWithPrefix("millrace_public_"+kind+"_", r))
 	return metrics{
 		seconds: auto.NewHistogramVec(prometheus.HistogramOpts{
-			Namespace: namespace, Subsystem: subsystem, Name: kind + "_seconds",
+			Name:    "seconds",
 			Help:    "From a request for " + kind + " until its answer was written, by endpoint; waiting for a position included.",
 			Buckets: []float64{.0001, .0003, .001, .002, .005, .01, .03, .1, .3, 1, 3, 10},
 		}, []string{"endpoint"}),
 		errors: auto.NewCounterVec(prometheus.CounterOpts{
-			Namespace: namespace, Subsystem: subsystem, Name: kind + "_errors_total",
+			Name: "errors_total",
 			Help: "Requests for " + kind + " that were answered with an error, by its name.",
 		}, []string{"error"}),
 	}

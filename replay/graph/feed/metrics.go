@@ -18,11 +18,10 @@ type metrics struct {
 // newMetrics makes the metrics of f and registers them with reg, if it is not nil. If a name is
 // taken already, none is registered.
 func newMetrics(reg prometheus.Registerer, f *Feed) metrics {
-	const namespace, subsystem = "millrace", "graph"
 	own := prometheus.NewRegistry() // so that all register, or none
-	auto := promauto.With(own)
+	auto := promauto.With(prometheus.WrapRegistererWithPrefix("millrace_graph_", own))
 	gauge := func(name, help string, value func() float64) {
-		auto.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help}, value)
+		auto.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}
 	gauge("accounts", "Accounts that have or had edges.", func() float64 { return float64(f.graph.Stats().Accounts) })
 	gauge("edges", "Edges; one that two records state counts once.", func() float64 { return float64(f.graph.Stats().Edges) })
@@ -38,10 +37,8 @@ func newMetrics(reg prometheus.Registerer, f *Feed) metrics {
 	gauge("queued_changes", "Changes that the graph has not taken yet.", func() float64 { return float64(f.queue.len()) })
 	m := metrics{
 		unregister: func() {},
-		builds: auto.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem,
-			Name: "builds_total", Help: "Builds from the record table."}),
-		snapshots: auto.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem,
-			Name: "snapshots_total", Help: "Snapshots by what became of them."}, []string{"result"}),
+		builds:     auto.NewCounter(prometheus.CounterOpts{Name: "builds_total", Help: "Builds from the record table."}),
+		snapshots:  auto.NewCounterVec(prometheus.CounterOpts{Name: "snapshots_total", Help: "Snapshots by what became of them."}, []string{"result"}),
 	}
 	if reg != nil && reg.Register(own) == nil {
 		m.unregister = sync.OnceFunc(func() { reg.Unregister(own) })

@@ -7,11 +7,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-const (
-	metricsNamespace = "millrace"
-	metricsSubsystem = "identity"
-)
-
 // metrics are the directory's counters. What the directory knows is read from it when asked for.
 type metrics struct {
 	// unregister takes the metrics away, so that a later directory can have them. Safe twice.
@@ -29,24 +24,21 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer, d *Directory) *metrics {
 	m := &metrics{unregister: func() {}}
 	own := prometheus.NewRegistry() // so that all register, or none
-	auto := promauto.With(own)
-	opts := func(name, help string) prometheus.Opts {
-		return prometheus.Opts{Namespace: metricsNamespace, Subsystem: metricsSubsystem, Name: name, Help: help}
-	}
-	lookups := auto.NewCounterVec(prometheus.CounterOpts(opts("lookups_total", "Look-ups of keys, by what was known.")), []string{"state"})
+	auto := promauto.With(prometheus.WrapRegistererWithPrefix("millrace_identity_", own))
+	lookups := auto.NewCounterVec(prometheus.CounterOpts{Name: "lookups_total", Help: "Look-ups of keys, by what was known."}, []string{"state"})
 	for state := range m.lookups {
 		m.lookups[state] = lookups.WithLabelValues(stateNames[state])
 	}
-	fetches := auto.NewCounterVec(prometheus.CounterOpts(opts("fetches_total", "Fetches of keys, by how they ended.")), []string{"outcome"})
+	fetches := auto.NewCounterVec(prometheus.CounterOpts{Name: "fetches_total", Help: "Fetches of keys, by how they ended."}, []string{"outcome"})
 	for outcome, name := range [numOutcomes]string{found: "found", absent: "absent", failed: "failed", outdated: "outdated"} {
 		m.fetches[outcome] = fetches.WithLabelValues(name)
 	}
-	m.dropped = auto.NewCounter(prometheus.CounterOpts(opts("dropped_total", "Fetches that a full queue did not take.")))
-	m.purged = auto.NewCounter(prometheus.CounterOpts(opts("purged_total", "Keys dropped for an identity event.")))
-	m.fetchSeconds = auto.NewHistogram(prometheus.HistogramOpts{Namespace: metricsNamespace, Subsystem: metricsSubsystem,
+	m.dropped = auto.NewCounter(prometheus.CounterOpts{Name: "dropped_total", Help: "Fetches that a full queue did not take."})
+	m.purged = auto.NewCounter(prometheus.CounterOpts{Name: "purged_total", Help: "Keys dropped for an identity event."})
+	m.fetchSeconds = auto.NewHistogram(prometheus.HistogramOpts{
 		Name: "fetch_seconds", Help: "Duration of fetches.", Buckets: prometheus.ExponentialBuckets(1e-3, 2, 14)})
 	add := func(name, help string, value func() float64) {
-		auto.NewGaugeFunc(prometheus.GaugeOpts(opts(name, help)), value)
+		auto.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}
 	locked := func(value func() int) func() float64 {
 		return func() float64 {
