@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"millrace/public/internal/setexpr"
 	"millrace/public/internal/viewapi"
 	"millrace/replay/graph"
 	"millrace/replay/links"
@@ -63,11 +64,11 @@ func endpoints() []endpoint {
 		{"/sets/count", parseExpr, askCount, answerCount},
 		{"/sets/sample", parseSample, askSample, answerSample},
 		{"/graph/follows-following", parseFollowsFollowing, askPage, answerSubjects},
-		{"/graph/mutuals", parseMutuals, askPage, answerPage},
+		{"/graph/mutuals", parseBoth(setexpr.Follows, graph.And, setexpr.Followers), askPage, answerPage},
 		{"/graph/does-follow", parseDoesFollow, askHas, answerFollows},
-		{"/graph/common-follows", parseCommonFollows, askPage, answerPage},
-		{"/graph/common-followers", parseCommonFollowers, askPage, answerPage},
-		{"/graph/followers-not-following", parseNotFollowing, askPage, answerPage},
+		{"/graph/common-follows", parseCommon(setexpr.Follows), askPage, answerPage},
+		{"/graph/common-followers", parseCommon(setexpr.Followers), askPage, answerPage},
+		{"/graph/followers-not-following", parseBoth(setexpr.Followers, graph.AndNot, setexpr.Follows), askPage, answerPage},
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"millrace/intern"
+	"millrace/public/internal/setexpr"
 	"millrace/public/internal/viewapi"
 	"millrace/public/internal/viewapi/viewapitest"
 	"millrace/replay/graph"
@@ -239,8 +240,8 @@ func TestDefaultLimits(t *testing.T) {
 		parse func(*params) request
 		limit int
 	}{
-		"expr=follows:" + account(1): {parsePage, 100}, "expr=follows:" + account(2): {parseSample, 100}, "did=did:a": {parseMutuals, 100}, "did=did:b": {parseNotFollowing, 100},
-		"did=did:a&did=did:b": {parseCommonFollows, 100}, "did=did:a&did=did:c": {parseCommonFollowers, 100}, "viewer=did:a&subject=did:b": {parseFollowsFollowing, 10},
+		"expr=follows:" + account(1): {parsePage, 100}, "expr=follows:" + account(2): {parseSample, 100}, "did=did:a": {parseBoth(setexpr.Follows, graph.And, setexpr.Followers), 100}, "did=did:b": {parseBoth(setexpr.Followers, graph.AndNot, setexpr.Follows), 100},
+		"did=did:a&did=did:b": {parseCommon(setexpr.Follows), 100}, "did=did:a&did=did:c": {parseCommon(setexpr.Followers), 100}, "viewer=did:a&subject=did:b": {parseFollowsFollowing, 10},
 	} {
 		p := &params{viewapi.NewParams(query)}
 		if q := want.parse(p); q.limits.Limit != want.limit || p.Err() != nil {

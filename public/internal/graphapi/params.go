@@ -108,20 +108,14 @@ func parseFollowsFollowing(p *params) request {
 	return r
 }
 
-func parseMutuals(p *params) request {
-	return parseBoth(p, setexpr.Follows, graph.And, setexpr.Followers)
-}
-
-func parseNotFollowing(p *params) request {
-	return parseBoth(p, setexpr.Followers, graph.AndNot, setexpr.Follows)
-}
-
 // parseBoth joins two sets of a DID.
-func parseBoth(p *params, left setexpr.Name, op graph.Op, right setexpr.Name) (r request) {
-	did := p.did("did")
-	r.exprs = []*graph.Expr{graph.Join(op, r.leaf(left, did), r.leaf(right, did))}
-	p.page(&r)
-	return r
+func parseBoth(left setexpr.Name, op graph.Op, right setexpr.Name) func(*params) request {
+	return func(p *params) (r request) {
+		did := p.did("did")
+		r.exprs = []*graph.Expr{graph.Join(op, r.leaf(left, did), r.leaf(right, did))}
+		p.page(&r)
+		return r
+	}
 }
 
 func parseDoesFollow(p *params) (r request) {
@@ -129,20 +123,19 @@ func parseDoesFollow(p *params) (r request) {
 	return r
 }
 
-func parseCommonFollows(p *params) request { return parseCommon(p, setexpr.Follows) }
-
-func parseCommonFollowers(p *params) request { return parseCommon(p, setexpr.Followers) }
-
-func parseCommon(p *params, name setexpr.Name) (r request) {
-	var common *graph.Expr
-	for _, did := range p.dids("did", 2, setexpr.MaxSets) {
-		if leaf := r.leaf(name, did); common == nil {
-			common = leaf
-		} else {
-			common = graph.Join(graph.And, common, leaf)
+// parseCommon intersects one set of several DIDs.
+func parseCommon(name setexpr.Name) func(*params) request {
+	return func(p *params) (r request) {
+		var common *graph.Expr
+		for _, did := range p.dids("did", 2, setexpr.MaxSets) {
+			if leaf := r.leaf(name, did); common == nil {
+				common = leaf
+			} else {
+				common = graph.Join(graph.And, common, leaf)
+			}
 		}
+		r.exprs = []*graph.Expr{common}
+		p.page(&r)
+		return r
 	}
-	r.exprs = []*graph.Expr{common}
-	p.page(&r)
-	return r
 }
