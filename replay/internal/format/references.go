@@ -41,9 +41,6 @@ type References struct {
 	repeated []uint64         // a bit for each event that is repeated; nil: none is
 }
 
-// Events returns the number of events.
-func (r *References) Events() int { return len(r.ends) }
-
 // NumSubjects returns the number of subjects.
 func (r *References) NumSubjects() int {
 	if r == nil {

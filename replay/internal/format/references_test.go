@@ -85,8 +85,8 @@ func TestReferencesRoundTrip(t *testing.T) {
 			enc[i] = 0xaa // DecodeReferences keeps nothing of it
 		}
 		for _, r := range []*References{b.References, got} {
-			if r.Events() != n {
-				t.Fatalf("seed %d: %d events of %d", seed, r.Events(), n)
+			if len(r.ends) != n {
+				t.Fatalf("seed %d: %d events of %d", seed, len(r.ends), n)
 			}
 			for i, e := range events {
 				if refs := eventReferences(r, i); !slices.Equal(refs, e.refs) || r.Repeated(i) != e.repeated {
@@ -384,7 +384,7 @@ func FuzzDecodeReferences(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for i := range r.Events() {
+		for i := range r.ends {
 			_, _ = eventReferences(r, i), r.Repeated(i)
 		}
 		enc := AppendReferences(nil, r)
