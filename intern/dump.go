@@ -183,13 +183,12 @@ func (r *dumpReader) damage(err error, format string, args ...any) error {
 }
 
 // check checks a segment's place and contents, and counts what it holds.
-func (r *dumpReader) check(s segment) error {
+func (r *dumpReader) check(s segment) (err error) {
 	const order = "HCUSE"
 	was, is := bytes.IndexByte([]byte(order), r.kind), bytes.IndexByte([]byte(order), s.kind)
 	if is < 0 || is < was || is == was && (s.kind == segHeader || s.kind == segEnd) {
 		return r.damage(nil, "segment %q after %q", s.kind, r.kind)
 	}
-	var err error
 	switch s.kind {
 	case segHeader:
 		r.header, err = parseDumpHeader(s.payload)

@@ -140,8 +140,7 @@ func parseQuery(raw string) (url.Values, error) {
 }
 
 // parseOwn reads the parameters that Jetstream does not have.
-func (o *options) parseOwn(q url.Values) error {
-	var err error
+func (o *options) parseOwn(q url.Values) (err error) {
 	if o.extended, err = parseSwitch(q, "extended"); err != nil {
 		return err
 	}

@@ -55,7 +55,7 @@ func (s *Server) parseV2Options(r *http.Request) (options, *refusal) {
 }
 
 // parseV2Filters reads which events are wanted.
-func (o *options) parseV2Filters(q url.Values) error {
+func (o *options) parseV2Filters(q url.Values) (err error) {
 	for name, instead := range map[string]string{
 		"wantedDids": "take dids", "wantedCollections": "take collections", "requireHello": "nothing is read from clients here",
 	} {
@@ -70,7 +70,6 @@ func (o *options) parseV2Filters(q url.Values) error {
 		}
 		o.wants.MaxPayload = int(n)
 	}
-	var err error
 	o.kinds, err = o.wants.addV2(q["kinds"], q["dids"], q["collections"])
 	return err
 }

@@ -31,9 +31,8 @@ func (c *config) checkListen() error {
 
 // listen opens the listeners, and records for commands on this machine where the one for operators
 // is.
-func (d *daemon) listen() error {
+func (d *daemon) listen() (err error) {
 	cfg := d.cfg
-	var err error
 	if d.publicListener, err = net.Listen("tcp", cfg.listen); err != nil {
 		return adviseListen(err, "listen", cfg.listen)
 	}

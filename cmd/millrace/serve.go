@@ -253,10 +253,9 @@ func (d *daemon) logConfig(host string, shares memoryShares) replay.Config {
 	return log
 }
 
-func (d *daemon) buildIngest(shares memoryShares) error {
+func (d *daemon) buildIngest(shares memoryShares) (err error) {
 	cfg := d.cfg
 	at := d.log.Progress()
-	var err error
 	if d.pipeline, err = ingest.New(d.ingestConfig(shares)); err != nil {
 		return err
 	}
@@ -355,7 +354,7 @@ func (d *daemon) storeDirs() []string {
 	return dirs
 }
 
-func (d *daemon) buildServing(shares memoryShares) error {
+func (d *daemon) buildServing(shares memoryShares) (err error) {
 	cfg := d.cfg
 	connections := cfg.maxConnections
 	if room := shares.subscribers(); room < connections {
@@ -370,7 +369,6 @@ func (d *daemon) buildServing(shares memoryShares) error {
 			"subscribers", room, "open_files", d.files.limit, "max_connections", cfg.maxConnections)
 	}
 	d.maxSubscribers = connections
-	var err error
 	if d.server, err = public.New(d.servingConfig(shares)); err != nil {
 		return fmt.Errorf("make the server of subscribers: %w", err)
 	}

@@ -43,12 +43,11 @@ func openTruth(name string, references bool) (*truthFile, error) {
 }
 
 // write hands whole lines to the operating system: they outlive this process from then on.
-func (t *truthFile) write(lines []byte) error {
+func (t *truthFile) write(lines []byte) (err error) {
 	if t == nil || len(lines) == 0 {
 		return nil
 	}
 	if t.table != nil {
-		var err error
 		if t.lines, err = t.table.complete(t.lines[:0], lines); err != nil {
 			return err
 		}

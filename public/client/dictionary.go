@@ -98,7 +98,7 @@ func (d *decoder) close() {
 }
 
 // learn gets the dictionary that the frame is made with.
-func (d *decoder) learn(ctx context.Context, frame []byte) error {
+func (d *decoder) learn(ctx context.Context, frame []byte) (err error) {
 	var h zstd.Header
 	if err := h.Decode(frame); err != nil {
 		return fmt.Errorf("decompress: %w: %w", ErrUnreadable, err)
@@ -108,7 +108,6 @@ func (d *decoder) learn(ctx context.Context, frame []byte) error {
 	}
 	got := d.load(h.DictionaryID)
 	if got == nil {
-		var err error
 		if got, err = d.fetch(ctx, h.DictionaryID); err != nil {
 			return err
 		}

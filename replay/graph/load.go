@@ -169,12 +169,11 @@ func (l *loader) table() int {
 	return l.header.Tables[l.at]
 }
 
-func (l *loader) section(last, kind byte, payload []byte) error {
+func (l *loader) section(last, kind byte, payload []byte) (err error) {
 	if last == 0 && kind != sectionHeader || last != 0 && kind == sectionHeader {
 		return errors.New("the header is missing or repeated")
 	}
 	d := &decoder{b: payload}
-	var err error
 	switch kind {
 	case sectionHeader:
 		err = l.readHeader(payload)
@@ -366,7 +365,7 @@ func (l *loader) countList(s *set, data []byte) bool {
 }
 
 // readFlags reads the flags of a table, and makes its In sets: all its Out sets are there.
-func (l *loader) readFlags(d *decoder) error {
+func (l *loader) readFlags(d *decoder) (err error) {
 	if table := int(d.number(1)); table != l.table() || l.next != l.header.Accounts {
 		return fmt.Errorf("flags of table %d after %d sets; expected table %d, after %d", table, l.next, l.table(), l.header.Accounts)
 	}
@@ -381,7 +380,6 @@ func (l *loader) readFlags(d *decoder) error {
 		}
 		*into = bitmap
 	}
-	var err error
 	if l.each == nil {
 		err = l.g.invertLocked(l.table(), l.counts)
 	}

@@ -57,14 +57,13 @@ func (s *Store) Apply(b *Batch) error {
 
 // stage adds p's rows to the batch of the database, each range in the order of its keys. The
 // memtable then finds the place of a key next to that of the key before.
-func (s *Store) stage(batch *pebble.Batch, p *pending) error {
+func (s *Store) stage(batch *pebble.Batch, p *pending) (err error) {
 	slices.SortStableFunc(p.records, func(a, b recordWrite) int { return a.id.compare(b.id) })
 	slices.SortFunc(p.accounts, func(a, b accountWrite) int { return cmp.Compare(a.account, b.account) })
 	var key, value []byte
 	for i := range p.records {
 		w := &p.records[i]
 		key = s.codec.appendRecordKey(key[:0], w.id)
-		var err error
 		if w.value == nil {
 			err = batch.Delete(key, nil)
 		} else {

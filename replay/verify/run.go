@@ -70,7 +70,7 @@ func (v *verifier) storeFault(text string) {
 	v.note(Problem{Part: "store", Event: -1, Offset: -1, Text: text})
 }
 
-func (v *verifier) run(ctx context.Context) error {
+func (v *verifier) run(ctx context.Context) (err error) {
 	for _, err := range v.db.Damage {
 		v.storeFault(err.Error())
 	}
@@ -82,7 +82,6 @@ func (v *verifier) run(ctx context.Context) error {
 	if err := v.meta(); err != nil {
 		return err
 	}
-	var err error
 	if v.decoders, err = newDecoders(v.files); err != nil {
 		return err
 	}

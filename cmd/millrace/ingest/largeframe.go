@@ -35,12 +35,11 @@ func (p *Pipeline) handleLargeLocked(ctx context.Context, f consume.Frame, gap *
 }
 
 // awaitRawsLocked waits until no job has frames.
-func (p *Pipeline) awaitRawsLocked(ctx context.Context) error {
+func (p *Pipeline) awaitRawsLocked(ctx context.Context) (err error) {
 	p.mu.Unlock()
 	defer p.mu.Lock()
 	var raws [rawsInFlight][]byte
 	for i := range raws {
-		var err error
 		if raws[i], err = take(ctx, p.raws, p.metrics.blocked); err != nil {
 			return err
 		}

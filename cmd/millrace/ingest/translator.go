@@ -26,9 +26,8 @@ type frameTranslator struct {
 }
 
 // append appends the events of a frame. It fails only if a new translator cannot be made.
-func (f *frameTranslator) append(dst *translate.Batch, frame []byte, seq int64) error {
+func (f *frameTranslator) append(dst *translate.Batch, frame []byte, seq int64) (err error) {
 	if f.t == nil {
-		var err error
 		if f.t, err = f.make(); err != nil {
 			return fmt.Errorf("translate: %w", err)
 		}

@@ -140,7 +140,7 @@ func (s *Store) Checkpoint(dir string) error {
 
 // Close waits for the transactions to be closed, flushes and closes. Safe twice. After a failure it
 // returns that and leaves the files as they are: the next start recovers what was committed.
-func (s *Store) Close() error {
+func (s *Store) Close() (err error) {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -150,7 +150,6 @@ func (s *Store) Close() error {
 	s.mu.Unlock()
 	// Guard waits until the store has failed, at most: transactions may then never end.
 	_ = s.db.Guard(func() error { s.inFlight.Wait(); return nil })
-	var err error
 	if s.mark != nil {
 		err = s.db.Guard(s.db.Pebble().Flush) // spares the next start the replay of the log
 	}
