@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -129,10 +130,7 @@ func (r *Reader) SetFilter(f *Filter) {
 
 // filterFor returns the filter to apply to a block; nil: all of it passes.
 func (r *Reader) filterFor(x *blockIndex) *Filter {
-	f := r.filter
-	if f == nil {
-		f = r.log.blocks.unfiltered
-	}
+	f := cmp.Or(r.filter, r.log.blocks.unfiltered)
 	if f.MatchesAll(x.Kinds) {
 		return nil
 	}

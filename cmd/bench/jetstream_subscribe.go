@@ -15,16 +15,16 @@ import (
 
 // jetstreamQuery is what a subscriber asks for.
 type jetstreamQuery struct {
-	dids, collections map[string]struct{} // empty: all
+	dids, collections map[string]bool // empty: all
 	compressed        bool
 	cursor            int64 // negative: live
 }
 
 func newJetstreamQuery(v url.Values) jetstreamQuery {
-	set := func(of []string) map[string]struct{} {
-		m := make(map[string]struct{}, len(of))
+	set := func(of []string) map[string]bool {
+		m := make(map[string]bool, len(of))
 		for _, name := range of {
-			m[name] = struct{}{}
+			m[name] = true
 		}
 		return m
 	}
@@ -37,17 +37,8 @@ func newJetstreamQuery(v url.Values) jetstreamQuery {
 
 // matches is what v1 looks at for each event.
 func (q *jetstreamQuery) matches(e *jetstreamEvent) bool {
-	if len(q.dids) > 0 {
-		if _, ok := q.dids[string(e.did)]; !ok {
-			return false
-		}
-	}
-	if len(q.collections) > 0 && e.collection != nil {
-		if _, ok := q.collections[string(e.collection)]; !ok {
-			return false
-		}
-	}
-	return true
+	return (len(q.dids) == 0 || q.dids[string(e.did)]) &&
+		(len(q.collections) == 0 || e.collection == nil || q.collections[string(e.collection)])
 }
 
 // subscribe serves one subscriber: live and unfiltered, or a replay.

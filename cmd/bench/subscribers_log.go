@@ -116,11 +116,7 @@ func (e *heldEvent) matches(k *subscriber) bool {
 			return false
 		}
 	}
-	if k.dids == nil {
-		return true
-	}
-	_, ok := k.dids[e.did]
-	return ok
+	return k.dids == nil || k.dids[e.did]
 }
 
 // expected returns what a subscriber gets.

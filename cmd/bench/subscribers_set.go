@@ -21,7 +21,7 @@ import (
 // notes when they came. What they hold is looked up in the end, in the log.
 type subscriber struct {
 	class *class
-	dids  map[string]struct{} // nil: all
+	dids  map[string]bool // nil: all
 	c     *client
 
 	mu     sync.Mutex
@@ -105,16 +105,16 @@ func (k *subscriber) read() {
 }
 
 // drawDIDs picks n DIDs to ask for: those of the stream, and if they are too few others.
-func drawDIDs(rng *rand.Rand, known []string, n int) map[string]struct{} {
+func drawDIDs(rng *rand.Rand, known []string, n int) map[string]bool {
 	if n == 0 {
 		return nil
 	}
-	dids := make(map[string]struct{}, n)
+	dids := make(map[string]bool, n)
 	for range n / 2 {
-		dids[known[rng.IntN(len(known))]] = struct{}{}
+		dids[known[rng.IntN(len(known))]] = true
 	}
 	for len(dids) < n {
-		dids[string(appendDID(nil, 1<<40+rng.Uint64N(1<<30)))] = struct{}{}
+		dids[string(appendDID(nil, 1<<40+rng.Uint64N(1<<30)))] = true
 	}
 	return dids
 }
@@ -137,13 +137,13 @@ func someDIDs(truth string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	dids := map[string]struct{}{}
+	dids := make(map[string]bool)
 	for _, l := range lines {
 		var event struct{ DID string }
 		if err := json.Unmarshal(l.Event, &event); err != nil {
 			return nil, err
 		}
-		dids[event.DID] = struct{}{}
+		dids[event.DID] = true
 	}
 	if len(dids) == 0 {
 		return nil, errors.New("the relay has sent nothing yet")

@@ -23,7 +23,7 @@ func TestHeldLogJudges(t *testing.T) {
 		{&subscriber{class: &class{query: oneCollection}}, 5},
 		// other kinds pass
 		{&subscriber{class: &class{query: "wantedCollections=org.example.nothing"}}, 5},
-		{&subscriber{class: &class{}, dids: map[string]struct{}{"did:plc:b": {}}}, 5},
+		{&subscriber{class: &class{}, dids: map[string]bool{"did:plc:b": true}}, 5},
 	} {
 		p := log(10).expected(c.k)
 		if len(p.stamps) != c.want {

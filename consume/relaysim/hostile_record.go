@@ -1,6 +1,7 @@
 package relaysim
 
 import (
+	"bytes"
 	"math"
 
 	"millrace/consume/relaysim/cbor"
@@ -24,11 +25,7 @@ func field(value []byte) []byte {
 
 // pairs returns a map of encoded keys and values, in the order given.
 func pairs(items ...[]byte) []byte {
-	b := cbor.AppendHead(nil, cbor.MapOf, uint64(len(items)/2))
-	for _, item := range items {
-		b = append(b, item...)
-	}
-	return b
+	return append(cbor.AppendHead(nil, cbor.MapOf, uint64(len(items)/2)), bytes.Join(items, nil)...)
 }
 
 func text(s string) []byte { return cbor.AppendText(nil, s) }

@@ -4,6 +4,7 @@ package counts
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -179,11 +180,7 @@ func (c *Counter) all() []*counter {
 	for i := range c.kinds {
 		all = append(all, &c.kinds[i])
 	}
-	all = append(all, &c.other)
-	for _, n := range c.collections {
-		all = append(all, n)
-	}
-	return all
+	return slices.AppendSeq(append(all, &c.other), maps.Values(c.collections))
 }
 
 // Read returns what was counted until mono. The caller sets Until.

@@ -222,15 +222,8 @@ func (f *Filter) IsDefault() bool {
 }
 
 func (f *Filter) collection(name string) bool {
-	if _, ok := f.exact[name]; ok {
-		return true
-	}
-	for _, p := range f.prefixes {
-		if strings.HasPrefix(name, p) {
-			return true
-		}
-	}
-	return false
+	_, ok := f.exact[name]
+	return ok || slices.ContainsFunc(f.prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
 // nonCommits says whether a block with events of these kinds has some that f passes, as far as they

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"syscall"
 )
 
@@ -43,10 +44,5 @@ func isPublic(a netip.Addr) bool {
 		}
 		special = []string{"2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"}
 	}
-	for _, s := range special {
-		if netip.MustParsePrefix(s).Contains(a) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(special, func(s string) bool { return netip.MustParsePrefix(s).Contains(a) })
 }
