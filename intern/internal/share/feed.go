@@ -2,6 +2,7 @@ package share
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"sync/atomic"
 
@@ -66,11 +67,7 @@ func (f *feed) pause(ctx context.Context) bool {
 
 // poll reads what each instance has written since the last poll, each in a goroutine of its own.
 func (f *feed) poll(ctx context.Context, v *view) {
-	for id := range f.next {
-		if _, ok := v.feeds[id]; !ok {
-			delete(f.next, id)
-		}
-	}
+	maps.DeleteFunc(f.next, func(id uint64, _ map[uint32]uint64) bool { _, ok := v.feeds[id]; return !ok })
 	var wg sync.WaitGroup
 	for id, sequences := range v.feeds {
 		next := f.next[id]
@@ -103,9 +100,7 @@ func (f *feed) read(ctx context.Context, next map[uint32]uint64, sequences []uin
 		return
 	}
 	clear(next) // of sequences that the instance has left
-	for sequence, uid := range reached {
-		next[sequence] = uid
-	}
+	maps.Copy(next, reached)
 	if len(names) == 0 {
 		return
 	}

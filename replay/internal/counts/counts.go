@@ -152,14 +152,9 @@ func (c *Counter) collection(name string) *counter {
 
 // byTotal returns the collections' names, the most frequent first.
 func (c *Counter) byTotal() []string {
-	names := make([]string, 0, len(c.collections))
-	for name := range c.collections {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, func(a, b string) int {
+	return slices.SortedFunc(maps.Keys(c.collections), func(a, b string) int {
 		return cmp.Or(cmp.Compare(c.collections[b].total, c.collections[a].total), cmp.Compare(a, b))
 	})
-	return names
 }
 
 // advance begins the step that mono is in.
