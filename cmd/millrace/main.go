@@ -69,18 +69,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err == nil && out.err != nil {
 		err = fmt.Errorf("write the output: %w", out.err)
 	}
-	var usage usageError
-	var code exitCode
-	switch {
+	switch code, coded := errors.AsType[exitCode](err); {
 	case err == nil:
 		return exitOK
-	case errors.As(err, &code):
+	case coded:
 		return int(code)
-	case errors.As(err, &usage):
-		fmt.Fprintln(stderr, "millrace:", err)
-		return exitUsage
-	default:
-		fmt.Fprintln(stderr, "millrace:", err)
-		return exitFailed
 	}
+	fmt.Fprintln(stderr, "millrace:", err)
+	if errors.As(err, new(usageError)) {
+		return exitUsage
+	}
+	return exitFailed
 }

@@ -130,8 +130,5 @@ func decodeValue(value []byte) (*entry, error) {
 	default:
 		err = errValue
 	}
-	if err != nil {
-		return nil, err
-	}
-	return e, nil
+	return e, err
 }
