@@ -98,8 +98,7 @@ func (d *day) daysUntilFull(minute uint32) *float64 {
 		return nil
 	}
 	slope := (sumXY - sumX*sumY/n) / (sumXX - sumX*sumX/n)
-	days := min(free/max(-slope, 1)/86400, 365)
-	return &days
+	return new(min(free/max(-slope, 1)/86400, 365))
 }
 
 // dayJSON is the answer of /status/day: a number for each minute, oldest first, null for none.
@@ -129,8 +128,7 @@ func (d *day) json(minute uint32) []byte {
 			disk, subscribers = &s.DiskBytes, &s.Subscribers
 		}
 		if s != nil && s.LagMS != offlineMS {
-			seconds := float64(s.LagMS) / 1000
-			lag = &seconds
+			lag = new(float64(s.LagMS) / 1000)
 		}
 		answer.LagS, answer.DiskBytes, answer.Subscribers = append(answer.LagS, lag), append(answer.DiskBytes, disk), append(answer.Subscribers, subscribers)
 	}

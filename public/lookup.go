@@ -254,8 +254,7 @@ func (a *lookupAPI) handleUIDs(w http.ResponseWriter, r *http.Request) {
 	for i, str := range l.strings {
 		answer.Strings[str] = nil
 		if uid := l.foundUIDs[i]; uid != 0 {
-			text := strconv.FormatUint(uid, 10)
-			answer.Strings[str] = &text
+			answer.Strings[str] = new(strconv.FormatUint(uid, 10))
 		}
 	}
 	for i, uid := range request.uids {

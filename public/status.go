@@ -124,8 +124,7 @@ func (s *Server) computeStatus() (statusJSON, historyJSON) {
 		Links:      s.cfg.Links != nil,
 	}
 	if counts.PlainBytes > 0 {
-		ratio := float64(counts.ZstdBytes) / float64(counts.PlainBytes)
-		answer.Dictionary.Ratio = &ratio
+		answer.Dictionary.Ratio = new(float64(counts.ZstdBytes) / float64(counts.PlainBytes))
 	}
 	process := s.cfg.Process()
 	if r := process.Relay; r != nil {

@@ -90,8 +90,7 @@ func (l *Log) Range() Range {
 	s := l.snap.Load()
 	r := Range{Retention: l.cfg.Retention, Gaps: s.gaps}
 	if s.references != nil {
-		since := s.export(*s.references)
-		r.References = &since
+		r.References = new(s.export(*s.references))
 	}
 	if s.Oldest != (format.Point{}) {
 		held := s.held()

@@ -169,8 +169,7 @@ func (d *daemon) copyLog(dir string) (at replay.Progress, err error) {
 	if d.refs == nil {
 		err = copyReferences(vfs.Default, d.cfg.referencesDir(), refs)
 	} else {
-		begun := d.refs.Position()
-		d.copied.Store(&begun)
+		d.copied.Store(new(d.refs.Position()))
 		defer d.copied.Store(nil)
 		err = d.refs.Checkpoint(refs)
 	}

@@ -84,8 +84,7 @@ func (r *repository) body(a *act) (kind string, body cbg.CBORMarshaler, err erro
 	const seq = 1
 	switch a.kind {
 	case actIdentity:
-		handle := r.handle
-		return "#identity", &comatproto.SyncSubscribeRepos_Identity{Did: r.did, Handle: &handle, Seq: seq, Time: at}, nil
+		return "#identity", &comatproto.SyncSubscribeRepos_Identity{Did: r.did, Handle: new(r.handle), Seq: seq, Time: at}, nil
 	case actAccount:
 		body := &comatproto.SyncSubscribeRepos_Account{Active: a.status == "", Did: r.did, Seq: seq, Time: at}
 		if a.status != "" {

@@ -176,8 +176,7 @@ func (s *Store) Wait(ctx context.Context, at Position) error {
 
 // moved wakes all calls of Wait.
 func (c *commits) moved() {
-	next := make(chan struct{})
-	if last := c.move.Swap(&next); last != nil {
+	if last := c.move.Swap(new(make(chan struct{}))); last != nil {
 		close(*last)
 	}
 }

@@ -14,8 +14,7 @@ func encodeCursor(build, after uint64) *string {
 	if after == 0 {
 		return nil
 	}
-	s := base64.RawURLEncoding.EncodeToString(binary.AppendUvarint(binary.AppendUvarint([]byte{kind}, build), after))
-	return &s
+	return new(base64.RawURLEncoding.EncodeToString(binary.AppendUvarint(binary.AppendUvarint([]byte{kind}, build), after)))
 }
 
 // parseCursor is the inverse of encodeCursor. It refuses every other spelling.

@@ -49,8 +49,7 @@ func (a *API) resolve(ctx context.Context, r *request) (oldest *references.Posit
 	}
 	var before *references.Position // nil: the graph is being built
 	if g, err := a.cfg.Graph.Graph(); err == nil {
-		at := g.Position()
-		before = &at
+		before = new(g.Position())
 	}
 	uids := make([]uint64, len(names))
 	if err := a.cfg.UIDs.LookupStrings(ctx, names, uids); err != nil {

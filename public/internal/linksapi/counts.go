@@ -84,8 +84,7 @@ func answerMostLinked(r *request) (any, error) {
 	}
 	answer := mostLinkedAnswer{Subjects: []mostLinked{}, Others: most.Others}
 	if !most.Since.IsZero() {
-		us := most.Since.UnixMicro()
-		answer.SinceUS = &us
+		answer.SinceUS = new(most.Since.UnixMicro())
 	}
 	for i, set := range most.Sets {
 		source, err := r.sourceOf(set.Path)

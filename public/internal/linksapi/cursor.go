@@ -33,8 +33,7 @@ func encodeCursor(c cursor, k kind) *string {
 	for _, n := range []uint64{uint64(c.since.Epoch), uint64(c.since.Seq), c.after.Arrival, uint64(c.after.Index)} {
 		b = binary.AppendUvarint(b, n)
 	}
-	s := base64.RawURLEncoding.EncodeToString(b)
-	return &s
+	return new(base64.RawURLEncoding.EncodeToString(b))
 }
 
 // parseCursor is the inverse of encodeCursor. It refuses every other spelling.

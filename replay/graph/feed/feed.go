@@ -311,8 +311,7 @@ func (f *Feed) InexactSince() int64 { return f.cfg.Store.InexactSince() }
 
 // moved wakes every Wait.
 func (f *Feed) moved() {
-	next := make(chan struct{})
-	if last := f.move.Swap(&next); last != nil {
+	if last := f.move.Swap(new(make(chan struct{}))); last != nil {
 		close(*last)
 	}
 }
