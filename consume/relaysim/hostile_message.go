@@ -62,6 +62,12 @@ func messageKinds() []*hostileKind {
 	text := &hostileKind{name: "text-message", reason: reasonFrame, make: func(*messageBuilder) hostileMessage {
 		return hostileMessage{payload: []byte(`{"op":1,"t":"#commit"}`), text: true, unnumbered: true}
 	}}
+	headed := func(name, reason string, header any) *hostileKind {
+		return bad(name, reason, func(k *messageBuilder) []byte { return k.headed(header) })
+	}
+	edited := func(name string, edit func(body map[string]any)) *hostileKind {
+		return unnumbered(name, reasonFrame, func(k *messageBuilder) []byte { return k.commit(edit, k.like()).payload })
+	}
 	return []*hostileKind{
 		unnumbered("empty", reasonFrame, func(*messageBuilder) []byte { return nil }),
 		unnumbered("garbage", reasonFrame, noise),
@@ -70,29 +76,19 @@ func messageKinds() []*hostileKind {
 		unnumbered("header-only", reasonFrame, func(*messageBuilder) []byte {
 			return cbor.Append(nil, map[string]any{"op": 1, "t": "#commit"})
 		}),
-		bad("header-array", reasonFrame, func(k *messageBuilder) []byte { return k.headed([]any{1, "#commit"}) }),
-		bad("header-without-op", reasonFrame, func(k *messageBuilder) []byte { return k.headed(map[string]any{"t": "#commit"}) }),
-		bad("header-op-text", reasonFrame, func(k *messageBuilder) []byte {
-			return k.headed(map[string]any{"op": "1", "t": "#commit"})
-		}),
-		bad("header-without-kind", reasonUnknown, func(k *messageBuilder) []byte { return k.headed(map[string]any{"op": 1}) }),
-		bad("header-kind-number", reasonFrame, func(k *messageBuilder) []byte { return k.headed(map[string]any{"op": 1, "t": 7}) }),
-		bad("unknown-op", reasonUnknown, func(k *messageBuilder) []byte {
-			return k.headed(map[string]any{"op": 2, "t": "#commit"})
-		}),
+		headed("header-array", reasonFrame, []any{1, "#commit"}),
+		headed("header-without-op", reasonFrame, map[string]any{"t": "#commit"}),
+		headed("header-op-text", reasonFrame, map[string]any{"op": "1", "t": "#commit"}),
+		headed("header-without-kind", reasonUnknown, map[string]any{"op": 1}),
+		headed("header-kind-number", reasonFrame, map[string]any{"op": 1, "t": 7}),
+		headed("unknown-op", reasonUnknown, map[string]any{"op": 2, "t": "#commit"}),
 		bad("unknown-kind", reasonUnknown, func(k *messageBuilder) []byte {
 			return message("#shiny", map[string]any{"seq": k.seq, "did": k.did, "time": k.time})
 		}),
 		unnumbered("body-array", reasonFrame, func(k *messageBuilder) []byte { return message("#commit", []any{k.did, k.rev}) }),
-		unnumbered("body-without-seq", reasonFrame, func(k *messageBuilder) []byte {
-			return k.commit(func(b map[string]any) { delete(b, "seq") }, k.like()).payload
-		}),
-		unnumbered("body-seq-text", reasonFrame, func(k *messageBuilder) []byte {
-			return k.commit(func(b map[string]any) { b["seq"] = "12" }, k.like()).payload
-		}),
-		unnumbered("body-seq-negative", reasonFrame, func(k *messageBuilder) []byte {
-			return k.commit(func(b map[string]any) { b["seq"] = int64(-5) }, k.like()).payload
-		}),
+		edited("body-without-seq", func(body map[string]any) { delete(body, "seq") }),
+		edited("body-seq-text", func(body map[string]any) { body["seq"] = "12" }),
+		edited("body-seq-negative", func(body map[string]any) { body["seq"] = int64(-5) }),
 		bad("body-truncated", reasonFrame, func(k *messageBuilder) []byte {
 			b := k.good()
 			return b[:len(b)/2+k.rng.IntN(len(b)/4)]

@@ -2,6 +2,7 @@ package references
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -107,11 +108,7 @@ func (s *Store) stageSweep(batch *pebble.Batch, account uint64, from []byte, flo
 	if err != nil {
 		return nil, 0, err
 	}
-	defer func() {
-		if e := it.Close(); err == nil {
-			err = e
-		}
-	}()
+	defer func() { err = cmp.Or(err, it.Close()) }()
 	run := sweepRun{batch: batch}
 	links, edges := s.commits.links.Load(), s.commits.edges[:0]
 	rows := 0

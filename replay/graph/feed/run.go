@@ -166,11 +166,7 @@ func (f *Feed) appendEdges(changes []graph.Change, r *references.Row) []graph.Ch
 // take makes the changes that wait.
 func (f *Feed) take() error {
 	taken := false
-	for {
-		i, ok := f.queue.pop()
-		if !ok {
-			break
-		}
+	for i, ok := f.queue.pop(); ok; i, ok = f.queue.pop() {
 		taken = true
 		var err error
 		if f.graph.Position().Before(i.at) {
