@@ -1,6 +1,7 @@
 package public
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -42,10 +43,7 @@ func (s *subscriber) readLoop() {
 	for {
 		kind, r, err := s.ws.NextReader()
 		if err == nil {
-			err = s.readMessage(kind, r)
-			if deadlineErr := s.conn.Conn.SetReadDeadline(time.Time{}); err == nil {
-				err = deadlineErr
-			}
+			err = cmp.Or(s.readMessage(kind, r), s.conn.Conn.SetReadDeadline(time.Time{}))
 		}
 		if err != nil {
 			e := s.endingOfReadError(err)
