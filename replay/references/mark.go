@@ -21,7 +21,7 @@ func (c *Config) checkMark(db *pebbleguard.DB, mark []byte) error {
 		return nil
 	}
 	return fmt.Errorf("%w: the reference store lacks what was written after arrival number %d, and had come to %d: the end of its manifest is damaged "+
-		"(nothing was changed; restore its directory from a copy, or remove the file %s in %s to go on: records come again from the log, imports and purges do not)",
+		"(nothing was changed; restore its directory from a copy, or remove the file %s in %s, and the graph's snapshot, to go on: records come again from the log, imports and purges do not)",
 		pebbleguard.ErrLost, s.arrival, had, pebbleguard.MarkFile, c.Dir)
 }
 
