@@ -498,7 +498,7 @@ func TestCheckpointClosed(t *testing.T) {
 	}
 }
 
-// TestViewClosed: Close waits for views. A closed store gives none, and is not damaged by a question.
+// TestViewClosed: Close waits for views. A closed store gives none, and a question does no harm.
 func TestViewClosed(t *testing.T) {
 	s := openTest(t, Config{Links: LinksOn})
 	v, err := s.View()
