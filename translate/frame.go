@@ -41,6 +41,20 @@ type Config struct {
 	References bool
 }
 
+// withDefaults returns c with its zeros filled.
+func (c Config) withDefaults() Config {
+	c.MaxFrameJSONBytes = cmp.Or(c.MaxFrameJSONBytes, MaxFrameJSONBytes)
+	return c
+}
+
+// validate names the first field that cannot be used. New checks Collections, which it parses.
+func (c Config) validate() error {
+	if c.MaxFrameJSONBytes < 0 || c.MaxFrameJSONBytes > MaxFrameJSONBytes {
+		return fmt.Errorf("translate: field MaxFrameJSONBytes: %d is not 1 to %d", c.MaxFrameJSONBytes, MaxFrameJSONBytes)
+	}
+	return nil
+}
+
 // Translator turns frames into events. It holds scratch memory only: its output depends on nothing
 // but the frame and the Config. One goroutine uses it at a time.
 type Translator struct {
@@ -53,9 +67,9 @@ type Translator struct {
 
 // New returns a Translator, or an error that names the collection that is no NSID and no prefix.
 func New(cfg Config) (*Translator, error) {
-	cfg.MaxFrameJSONBytes = cmp.Or(cfg.MaxFrameJSONBytes, MaxFrameJSONBytes)
-	if cfg.MaxFrameJSONBytes < 0 || cfg.MaxFrameJSONBytes > MaxFrameJSONBytes {
-		return nil, fmt.Errorf("translate: field MaxFrameJSONBytes: %d is not 1 to %d", cfg.MaxFrameJSONBytes, MaxFrameJSONBytes)
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
 	}
 	collections, err := newCollectionSet(cfg.Collections)
 	if err != nil {
