@@ -111,19 +111,17 @@ func keyFrom(ctx context.Context, d *identity.BaseDirectory, did syntax.DID) (at
 // doubt returns the error of a fetch from the PLC directory. If many in a row gave no key, it is
 // the server's and not the account's.
 func (r *resolver) doubt(err error) error {
-	var s *serverError
-	var u *url.Error
-	switch {
-	case err == nil:
+	if err == nil {
 		r.keyless.Store(0)
-	case errors.As(err, &s):
-	case r.keyless.Add(1) > maxKeyless:
-		if errors.As(err, &u) {
-			err = u.Err // without the DID
-		}
-		return &serverError{err: fmt.Errorf("more than %d answers in a row have no key; the last: %s", maxKeyless, err.Error())}
+		return nil
 	}
-	return err
+	if errors.As(err, new(*serverError)) || r.keyless.Add(1) <= maxKeyless {
+		return err
+	}
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		err = u.Err // without the DID
+	}
+	return &serverError{err: fmt.Errorf("more than %d answers in a row have no key; the last: %s", maxKeyless, err.Error())}
 }
 
 // plcClient returns the client for the PLC directory. It follows no redirect to another host. It
