@@ -88,6 +88,7 @@
 //
 // One goroutine at a time calls Hydrate, one Apply, in the same order; all else is safe for
 // concurrent use. An observer is called in commits.mu. Locks, in the order they may be taken:
-// flushing, held over a flush; commits.mu, held over Pebble's commit; Store.mu (overlay), never
-// held over a call of Pebble; that of recent links. Apply waits for nothing that waits for Hydrate.
+// using, for which Close alone waits; flushing, held over a flush; commits.mu, held over Pebble's
+// commit; Store.mu (overlay), never held over a call of Pebble; that of recent links. Apply waits
+// for nothing that waits for Hydrate.
 package references

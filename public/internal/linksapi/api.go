@@ -85,7 +85,7 @@ func (a *API) Route(mux *http.ServeMux) {
 	}
 }
 
-func (a *API) serve(h http.Header, r *http.Request, e *endpoint) ([]byte, error) {
+func (a *API) serve(h http.Header, r *http.Request, e *endpoint) (body []byte, err error) {
 	p := &params{viewapi.NewParams(r.URL.RawQuery)}
 	q := e.parse(p)
 	q.at = p.At()
@@ -107,13 +107,14 @@ func (a *API) serve(h http.Header, r *http.Request, e *endpoint) ([]byte, error)
 	if err != nil {
 		return nil, err
 	}
+	defer func() { err = errors.Join(err, v.Close()) }()
 	// Names are resolved after the view is taken, so that they include all that it has.
 	t, err := a.resolve(ctx, &q)
-	var answer any
-	if err == nil {
-		answer, err = e.answer(&request{ctx, a, v, &q, t})
+	if err != nil {
+		return nil, err
 	}
-	if err := errors.Join(err, v.Close()); err != nil {
+	answer, err := e.answer(&request{ctx, a, v, &q, t})
+	if err != nil {
 		return nil, err
 	}
 	return json.Marshal(answer)
