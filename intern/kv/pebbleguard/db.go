@@ -365,7 +365,7 @@ func (d *DB) closeReader() error {
 		return <-done
 	}
 	select {
-	case <-done: // it may miss what the failure has kept open
+	case <-done: //nolint:errcheck // it may miss what the failure has kept open
 	case <-time.After(failedCloseWait):
 	}
 	return nil
