@@ -42,7 +42,7 @@ func replaceBetween(t *testing.T, s, from, to, with string) string {
 
 // TestReconnectExamples runs the clients of docs/clients.md against two servers of one relay. The
 // one that each reads is cut off for good in the midst of it; each prints every event once, in
-// order.
+// order. Those in JavaScript and Python begin at a server that refuses; silence would come late.
 func TestReconnectExamples(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -62,6 +62,7 @@ func TestReconnectExamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	js := clientExamples(t, "js", 3)
+	js[0] = strings.ReplaceAll(js[0], "6000", "600000")
 	v1 := script("v1.mjs", js[0])
 	v2 := script("v2.mjs", replaceBetween(t, replaceBetween(t, js[0], "  const ws = ", ";\n", js[1]),
 		"    const event = JSON.parse(data);\n", "// store this\n", js[2]))
@@ -71,6 +72,9 @@ func TestReconnectExamples(t *testing.T) {
 	replicas := []*replica{startReplica(t, sim), startReplica(t, sim)}
 	waitFor(t, "the other server's first event", func() bool { return replicas[1].reached(1) })
 	known := lineCount(t, sim.truth) // its log begins before that
+	none := newNetwork(t, replicas[0].addr)
+	refused := none.Addr().String()
+	none.Close()
 	for _, tc := range []struct {
 		name, path string // v2's path is in the script, if there is one
 		v2         bool
@@ -92,6 +96,9 @@ func TestReconnectExamples(t *testing.T) {
 			}
 			front := newNetwork(t, replicas[0].addr)
 			urls := []string{"ws://" + front.Addr().String() + tc.path, "ws://" + replicas[1].addr + tc.path}
+			if tc.check != nil {
+				urls = append([]string{"ws://" + refused}, urls...)
+			}
 			c := startClient(t, dir, tc.command[0], append(tc.command[1:], urls...)...)
 			c.reach(t, known)
 			front.Close()
