@@ -284,6 +284,9 @@ func lookAtReferences(dir string, files vfs.FS) (found *refsFound, err error) {
 func lookAtCache(dir, store string, files vfs.FS) error {
 	db, err := pebbleguard.Open(pebbleguard.Config{Dir: dir, FS: files, ReadOnly: true, Store: store, Advice: "check the disk; move the directory away, and it is made anew",
 		Options: &pebble.Options{FormatMajorVersion: pebble.FormatNewest}})
+	if errors.Is(err, pebbleguard.ErrNoStore) {
+		return nil // the directory is empty, and the next start fills it
+	}
 	if err != nil {
 		return fmt.Errorf("open %s in %s: %w", store, dir, err)
 	}
