@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/gorilla/websocket"
 
 	"millrace/consume/relaysim/testwait"
 )
@@ -37,6 +38,28 @@ level=ERROR msg="the relay says that the cursor is in its future; it may have re
 level=WARN msg="the relay sent an error frame" name=FutureCursor message="because of FutureCursor"
 level=INFO msg="the relay's numbers are at or above the last one again" epoch=0 last_seq=21 seq=22 repeats=0
 `
+
+// TestLogOfDropped: an address that sends what no relay sends is named, some times.
+func TestLogOfDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, l := pipeRelay(t, func(p *peer) {
+			p.ws.WriteMessage(websocket.TextMessage, []byte(`{"kind":"commit"}`))
+			for range 99 {
+				p.send([]byte("garbage"))
+			}
+			p.commits(11, 11)
+			p.wait()
+		})
+		var out bytes.Buffer
+		c := start(t, l, Config{Cursor: 10, Logger: slog.New(slog.NewJSONHandler(&out, nil))})
+		wantFrames(t, c, 1, "0/11")
+		c.stop()
+		text, header := strings.Count(out.String(), `"reason":"text"`), strings.Count(out.String(), `"reason":"bad_header"`)
+		if text != 1 || header != 4 {
+			t.Errorf("logged %d and %d times:\n%s", text, header, out.String())
+		}
+	})
+}
 
 // TestLog compares all that is logged of a relay in trouble, but for random times.
 func TestLog(t *testing.T) {

@@ -115,7 +115,7 @@ func (s *session) next(ctx context.Context) ending {
 			return e
 		}
 	} else {
-		s.m.drops[reasonText].Inc()
+		s.drop(reasonText)
 	}
 	if tooLarge || kind != websocket.BinaryMessage {
 		if err := s.buf.discard(r, silenceTimeout); err != nil {
@@ -140,7 +140,7 @@ func (s *session) message(ctx context.Context, msg []byte, tooLarge bool) ending
 	}
 	switch {
 	case drop != reasonNone:
-		s.m.drops[drop].Inc()
+		s.drop(drop)
 		return ending{}
 	case env.op == opError:
 		s.errorFrame(msg, env)
@@ -157,6 +157,12 @@ func (s *session) message(ctx context.Context, msg []byte, tooLarge bool) ending
 		f.Data = nil
 	}
 	return s.frame(ctx, f, msg)
+}
+
+// drop notes that a message is dropped. An address where all are is no relay's.
+func (s *session) drop(why reason) {
+	s.m.drops[why].Inc()
+	s.logs.dropped.Do(func() { s.log.Warn("dropped a message that is no frame", "reason", why.String()) })
 }
 
 // frame decides about a frame, which msg is or begins, and hands it over if it is new.
@@ -317,11 +323,11 @@ func (e ending) String() string {
 }
 
 // logLimits keep what a relay can repeat at will from flooding the log.
-type logLimits struct{ info, errorFrame, tooLarge, suspect *rate.Sometimes }
+type logLimits struct{ dropped, info, errorFrame, tooLarge, suspect *rate.Sometimes }
 
 func newLogLimits() logLimits {
 	some := func() *rate.Sometimes { return &rate.Sometimes{First: 5, Interval: 10 * time.Second} }
-	return logLimits{info: some(), errorFrame: some(), tooLarge: some(), suspect: some()}
+	return logLimits{dropped: some(), info: some(), errorFrame: some(), tooLarge: some(), suspect: some()}
 }
 
 // clip returns the first maxBytes bytes of s as a string of valid UTF-8.
