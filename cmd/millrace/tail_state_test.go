@@ -511,12 +511,13 @@ func TestAskNewest(t *testing.T) {
 		want    int64
 		fails   bool
 	}{
-		"newest":          {answers: "200", body: `{"newest":{"time_us":77}}`, want: 77},
-		"empty":           {answers: "200", body: `{}`, want: 0},
+		"newest":          {answers: "200", body: `{"newest":{"time_us":77},"retention_s":0}`, want: 77},
+		"empty":           {answers: "200", body: `{"newest":null,"retention_s":0}`, want: 0},
+		"a page":          {answers: "200", body: "<html>", want: now},
 		"plain Jetstream": {answers: "404", want: now},
 		"busy":            {answers: "429", once: true, fails: true},
 		"broken":          {answers: "500", once: true, fails: true},
-		"for a while":     {answers: "503 200", body: `{"newest":{"time_us":77}}`, want: 77},
+		"for a while":     {answers: "503 200", body: `{"newest":{"time_us":77},"retention_s":0}`, want: 77},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

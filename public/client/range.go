@@ -51,13 +51,13 @@ func (c *Client) rangeOf(ctx context.Context, hc *http.Client, s *server) (LogRa
 	}
 	var answer struct {
 		Oldest, Newest *Point
-		RetentionS     int64 `json:"retention_s"`
+		RetentionS     *int64 `json:"retention_s"` // nil: it is another program's answer
 		Gaps           []Gap
 	}
-	if err := json.Unmarshal(body, &answer); err != nil {
-		return LogRange{}, fmt.Errorf("client: range of the log: %w", err)
+	if json.Unmarshal(body, &answer) != nil || answer.RetentionS == nil {
+		return LogRange{}, fmt.Errorf("client: range of the log: %w", &RefusedError{Status: http.StatusOK, Reason: "it is no millrace's answer"})
 	}
 	return LogRange{
-		Oldest: answer.Oldest, Newest: answer.Newest, Retention: time.Duration(answer.RetentionS) * time.Second, Gaps: answer.Gaps,
+		Oldest: answer.Oldest, Newest: answer.Newest, Retention: time.Duration(*answer.RetentionS) * time.Second, Gaps: answer.Gaps,
 	}, nil
 }

@@ -40,7 +40,7 @@ type serverKind int
 const (
 	kindUnknown serverKind = iota
 	kindMillrace
-	kindJetstream // a plain one: it has no /cursors
+	kindJetstream // a plain one: its /cursors is no log's
 )
 
 // several says whether there is another server to go to.

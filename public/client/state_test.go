@@ -109,7 +109,8 @@ func TestNewOfURLs(t *testing.T) {
 	}
 }
 
-// TestRangeOfServers: the first server that says what its log has is believed.
+// TestRangeOfServers: the first server that says what its log has is believed. What else answers
+// everything, a page or an object, says nothing of a log.
 func TestRangeOfServers(t *testing.T) {
 	answers := func(status int, body string) string {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -119,11 +120,17 @@ func TestRangeOfServers(t *testing.T) {
 		t.Cleanup(s.Close)
 		return s.URL
 	}
-	refuses, garbles, knows := answers(404, "no"), answers(200, "{"), answers(200, `{"newest":{"cursor":"a-1-0"},"retention_s":7,"gaps":[{"from":"a-0-0"}]}`)
-	for _, tc := range []struct {
+	refuses, breaks, knows := answers(404, "no"), answers(503, "{"), answers(200, `{"newest":{"cursor":"a-1-0"},"retention_s":7,"gaps":[{"from":"a-0-0"}]}`)
+	type row struct {
 		urls []string
 		says string
-	}{{[]string{refuses, garbles, knows}, ""}, {[]string{knows}, ""}, {[]string{garbles, refuses}, "404"}, {[]string{refuses, garbles}, "client: range of the log: unexpected end"}} {
+	}
+	table := []row{{[]string{refuses, breaks, knows}, ""}, {[]string{knows}, ""}, {[]string{breaks, refuses}, "404"}, {[]string{refuses, breaks}, "503"}}
+	for _, other := range []string{"", "{", "{}", "<html>", "[]", `"ok"`, "null", `{"status":"ok"}`, `{"newest":{"time_us":1}}`} {
+		url := answers(200, other)
+		table = append(table, row{[]string{url, knows}, ""}, row{[]string{url}, "client: range of the log: the server refused: 200 OK: it is no millrace's answer"})
+	}
+	for _, tc := range table {
 		c, err := New(Config{URLs: tc.urls})
 		if err != nil {
 			t.Fatal(err)
