@@ -294,12 +294,11 @@ func (c *control) backUp(ctx context.Context, to string) (*backupManifest, error
 	switch resp.StatusCode {
 	case http.StatusOK:
 		m := &backupManifest{}
-		if json.Unmarshal(answer, m) != nil {
-			return nil, errNotOurs
+		if json.Unmarshal(answer, m) == nil && m.Dir == to {
+			return m, nil
 		}
-		return m, nil
-	case http.StatusUnauthorized, http.StatusNotFound, http.StatusMethodNotAllowed:
-		return nil, errNotOurs
+	case http.StatusBadRequest, http.StatusForbidden, http.StatusConflict, http.StatusInternalServerError:
+		return nil, fmt.Errorf("the server says: %s", strings.TrimSpace(string(answer)))
 	}
-	return nil, fmt.Errorf("the server says: %s", strings.TrimSpace(string(answer)))
+	return nil, errNotOurs
 }

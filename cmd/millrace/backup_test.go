@@ -337,6 +337,10 @@ func TestBackupOfAnotherAnswer(t *testing.T) {
 	for name, handler := range map[string]http.HandlerFunc{
 		"not found": http.NotFound,
 		"a page":    func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") },
+		"no POST": func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "Unsupported method ('POST')", http.StatusNotImplemented)
+		},
+		"a status": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"status":"ok"}`) },
 	} {
 		other := httptest.NewServer(handler)
 		defer other.Close()
