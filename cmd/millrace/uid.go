@@ -89,6 +89,9 @@ func lookupUIDs(ctx context.Context, u *url.URL, args []string, stdout io.Writer
 	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
 		return fmt.Errorf("%s does not answer as a millrace: %w", u.Redacted(), err)
 	}
+	if answer.Strings == nil || answer.UIDs == nil {
+		return fmt.Errorf("%s does not answer as a millrace", u.Redacted())
+	}
 	unknown := 0
 	for _, a := range args {
 		uid, str := answer.Strings[a], &a

@@ -56,12 +56,15 @@ func TestUIDsOfAnotherServer(t *testing.T) {
 			http.Redirect(w, r, "/page", http.StatusMovedPermanently)
 		case "/page":
 			fmt.Fprint(w, "<html>")
+		case "/status":
+			fmt.Fprint(w, `{"status":"ok","uids":{"8":"did:web:a.test"}}`)
 		}
 	}))
 	defer server.Close()
 	for path, want := range map[string]string{
-		"/moved": "/moved: 301 Moved Permanently: it is at ",
-		"/page":  "/page does not answer as a millrace: ",
+		"/moved":  "/moved: 301 Moved Permanently: it is at ",
+		"/page":   "/page does not answer as a millrace: ",
+		"/status": "/status does not answer as a millrace",
 	} {
 		u, err := url.Parse(server.URL + path)
 		if err != nil {
