@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -75,7 +77,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case coded:
 		return int(code)
 	}
-	fmt.Fprintln(stderr, "millrace:", err)
+	for line := range strings.SplitSeq("millrace: "+err.Error(), "\n") { // it may have words of a server's
+		fmt.Fprintln(stderr, printable(line, math.MaxInt))
+	}
 	if errors.As(err, new(usageError)) {
 		return exitUsage
 	}

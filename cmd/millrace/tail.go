@@ -286,7 +286,7 @@ func (t *tailer) disconnected(err error, wait time.Duration) {
 // say writes a line for people.
 func (t *tailer) say(format string, args ...any) {
 	t.progress.erase()
-	fmt.Fprintf(t.stderr, "millrace tail: "+format+"\n", args...)
+	fmt.Fprintln(t.stderr, printable(fmt.Sprintf("millrace tail: "+format, args...), math.MaxInt))
 }
 
 // watchEnd ends the subscription once --until has passed and nothing more can come, though no event

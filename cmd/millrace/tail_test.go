@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -327,5 +328,23 @@ func TestTailForeignCursorFile(t *testing.T) {
 	err := dispatch(t.Context(), []string{"tail", "--url", server.URL, "--cursor-file", name}, io.Discard, io.Discard)
 	if err == nil || !strings.Contains(err.Error(), "if "+name+" is of another server's log, remove it") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestServersWordsSteerNoTerminal: what a server says in a refusal is printed without control
+// characters, whether that ends the command or not.
+func TestServersWordsSteerNoTerminal(t *testing.T) {
+	t.Parallel()
+	const words = "one\x1b]0;two\a three\u202e"
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, words, http.StatusBadRequest) }))
+	defer server.Close()
+	code, said := millrace(t, "tail", "--url", server.URL)
+	if want := "millrace: the server refused: 400 Bad Request: one·]0;two· three·\n"; code != exitFailed || said != want {
+		t.Errorf("exit code %d, %q, want %q", code, said, want)
+	}
+	tl, _, warned := newTailer(&tailConfig{})
+	tl.disconnected(errors.New(words), time.Second)
+	if got, want := warned.String(), "millrace tail: one·]0;two· three·; connecting again in 1.0 s\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
