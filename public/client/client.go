@@ -103,7 +103,7 @@ func New(cfg Config) (*Client, error) {
 	transport.DisableKeepAlives = true
 	c.http, c.probes = &http.Client{Transport: transport}, &http.Client{Transport: c.transport()}
 	c.decoder = decoder{
-		subscribe: c.servers[0].subscribe, v2: c.v2, dir: cfg.DictionaryDir, known: slices.Clone(cfg.Dictionaries), header: c.header,
+		subscribe: c.servers[0].subscribe, v2: c.v2, dir: cfg.DictionaryDir, given: cfg.Dictionaries, known: slices.Clone(cfg.Dictionaries), header: c.header,
 		http: c.http, fetches: func() { c.counts.fetches.Add(1) },
 	}
 	return c, nil
@@ -231,6 +231,9 @@ func (c *Client) run(ctx context.Context, yield func(Event, error) bool) error {
 	for {
 		s := c.servers[i]
 		useful, err := c.connection(ctx, i, yield)
+		if errors.Is(err, ErrUnreadable) {
+			c.decoder.forget()
+		}
 		switch {
 		case errors.Is(err, errLeft):
 			return err

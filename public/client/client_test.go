@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -538,6 +539,19 @@ func TestDictionaryCache(t *testing.T) {
 	check(t, read(t, newClient(t, cfg), 5), l.all()[:5])
 	if fetched.Load() != 3 {
 		t.Errorf("fetched %d times, want 3", fetched.Load())
+	}
+	cut := filepath.Join(dir, files[0].Name())
+	whole, err := os.ReadFile(cut)
+	if err == nil {
+		err = os.WriteFile(cut, whole[:len(whole)-17], 0o644) // its ID is right
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.URL = counting.URL
+	check(t, read(t, newClient(t, cfg), 5), l.all()[:5])
+	if again, err := os.ReadFile(cut); fetched.Load() != 4 || !bytes.Equal(again, whole) {
+		t.Errorf("a cut dictionary: fetched %d times, %d of %d bytes are kept, %v", fetched.Load(), len(again), len(whole), err)
 	}
 }
 

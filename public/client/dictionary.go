@@ -42,7 +42,8 @@ type decoder struct {
 	asked     uint32 // on v2's wire: the dictionary that is asked for; 0: it must be fetched
 	refused   bool   // the server has refused one since the last connection
 	dir       string // "": memory only
-	known     [][]byte
+	given     [][]byte
+	known     [][]byte      // those given, and what was fetched
 	dec       *zstd.Decoder // with the known dictionaries; nil: not made yet
 	http      *http.Client
 	header    http.Header
@@ -95,6 +96,19 @@ func (d *decoder) close() {
 		d.dec.Close()
 		d.dec = nil
 	}
+}
+
+// forget makes all dictionaries but those given be fetched anew. One that was cut on its way has
+// its ID, and makes messages unreadable.
+func (d *decoder) forget() {
+	if d.dir != "" {
+		for _, raw := range d.known {
+			id, _ := dictionaryID(raw, 0) // it was checked
+			_ = os.Remove(d.file(id))     // if it was kept
+		}
+	}
+	d.known, d.asked = slices.Clone(d.given), 0
+	d.close()
 }
 
 // learn gets the dictionary that the frame is made with.
