@@ -223,7 +223,7 @@ func (p *parser) parse(raw []byte) (Event, error) {
 	switch {
 	case m.err != nil:
 		return Event{}, m.err
-	case len(f.did) == 0 || e.timeAt == 0:
+	case len(f.did) == 0 || e.TimeUS <= 0:
 		return Event{}, fmt.Errorf("%w: no did or time_us", errJSON)
 	}
 	e.plainEnd = bytes.LastIndexByte(raw, '}')

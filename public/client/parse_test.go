@@ -44,6 +44,7 @@ func TestParse(t *testing.T) {
 		"", "{", "{}", "[]", "null", `{"did":"x"}`, `{"did":"x","time_us":"1"}`, `{"did":"x","time_us":1`, `{"did":"x","time_us":1}}`,
 		`{"did":"x" "time_us":1}`, `{"did":"x","time_us":1,"commit":[]}`, `{"did":1,"time_us":1}`, `{"did":"x","time_us":1,"uids":{"did":"-1"}}`,
 		`{"did":"x\","time_us":1}`, `{"did":"x","time_us":1,"commit":{"rev":"\q"}}`, `{"did":"x","time_us":}`, `{"did":"x","time_us":1,"identity":"x"}`,
+		`{"did":"x","time_us":0}`, `{"did":"x","time_us":-1}`,
 		`{"did" "x"}`, `{"did`, `{"did":"x","time_us":1,"x":[1`, `{"did":"x","time_us":1,"x":["a}`, `{"did":"x","time_us":1,"x":`, `{"did":"x","time_us":1,"unverified":1}`,
 		`{"did":"x","time_us":1,"uids":{"did":7}}`, `{"did":"x","time_us":1,"uids":{"did"}}`, `{"did":"x","time_us":1,"account":1}`, `{"did":"x","time_us":1,"references":1}`,
 		`{"did":"x","time_us":1,"deleted_references":1}`, `{"did":"x","time_us":1,"sync":1}`, `{"time_us":1}`,
@@ -121,7 +122,7 @@ func TestParseV2(t *testing.T) {
 		message(`[]`), message(`{}`), message(`{"a":1}`), message(`{"a"}`), message(`{"$type":1}`), message(`{"$type":"` + v2Types + `info","name":1}`),
 		own(`,"seq":"x"`), own(`,"seq":1.5`), own(`,"time":1`), own(`,"time":"noon"`),
 		event("commit", `,"rev":1`), event("commit", `,"references":1`), event("commit", `,"deleted_references":1`), event("identity", `,"identity":1`), event("account", `,"account":1`),
-		event("sync", `,"sync":1`), event("commit", `,"did":""`), event("commit", `,"did":1`), event("commit", `,"seq":"7"`), event("commit", `,"time":"noon"`),
+		event("sync", `,"sync":1`), event("commit", `,"did":""`), event("commit", `,"did":1`), event("commit", `,"seq":"7"`), event("commit", `,"time":"noon"`), event("commit", `,"time":"1969-12-31T23:59:59Z"`),
 		message(`{"$type":"` + v2Types + `account","seq":7,"time":"2026-08-01T02:03:04.000006Z"}`), message(`{"$type":"` + v2Types + `account","did":"did:web:a","seq":7}`),
 		message(`{"$type":"` + v2Types + `account","did":"did:web:a","time":"2026-08-01T02:03:04.000006Z"}`),
 	} {

@@ -174,7 +174,7 @@ func (p *parser) parseV2Event(payload []byte, kind Kind) (Event, error) {
 	switch {
 	case err != nil:
 		return Event{}, err
-	case len(f.did) == 0 || len(f.cursor) == 0 || e.TimeUS == 0:
+	case len(f.did) == 0 || len(f.cursor) == 0 || e.TimeUS <= 0:
 		return Event{}, fmt.Errorf("%w: no did, seq or time", errJSON)
 	}
 	p.copyFields(&e, &f)
