@@ -79,7 +79,7 @@ func TestHandle(t *testing.T) {
 		logs   bool
 	}{
 		{nil, 200, "{}", false},
-		{Invalid("x is %d", 7), 400, `{"error":"InvalidRequest","message":"x is 7"}`, false},
+		{Invalid("x is %d, not <x>", 7), 400, `{"error":"InvalidRequest","message":"x is 7, not <x>"}`, false},
 		{fmt.Errorf("ask: %w", Unavailable("later")), 503, `{"error":"Unavailable","message":"later"}`, false},
 		{fmt.Errorf("ask: %w", context.Canceled), 503, `{"error":"Unavailable","message":"the request took too long: ask for less, or try again in five seconds"}`, false},
 		{context.DeadlineExceeded, 503, `{"error":"Unavailable","message":"the request took too long: ask for less, or try again in five seconds"}`, false},

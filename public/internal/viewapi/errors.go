@@ -1,6 +1,7 @@
 package viewapi
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -28,8 +29,11 @@ func (e *Error) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	if e.Status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "5")
 	}
-	body, _ := json.Marshal(e) // strings are always encoded
-	WriteJSON(w, e.Status, append(body, '\n'))
+	var body bytes.Buffer
+	out := json.NewEncoder(&body)
+	out.SetEscapeHTML(false) // for people
+	_ = out.Encode(e)        // strings are always encoded
+	WriteJSON(w, e.Status, body.Bytes())
 }
 
 // Invalid is the answer to a request that is wrong.
