@@ -59,6 +59,7 @@ func (a *API) resolve(ctx context.Context, r *request) (oldest *references.Posit
 		return nil, a.StoreFailure(err)
 	}
 	l := &linkReader{api: a, ctx: ctx, at: &r.at}
+	defer func() { err = errors.Join(err, l.close()) }()
 	if slices.Contains(uids, 0) {
 		l.oldest = before // the set may have got its UID, and members, since
 	}
@@ -74,11 +75,11 @@ func (a *API) resolve(ctx context.Context, r *request) (oldest *references.Posit
 		}
 		given, err := l.set(key)
 		if err != nil {
-			return nil, errors.Join(err, l.close())
+			return nil, err
 		}
 		*s.Leaf = *graph.Given(given)
 	}
-	return l.oldest, l.close()
+	return l.oldest, nil
 }
 
 // authority returns the DID of an AT URI.
