@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -86,11 +87,12 @@ func lookupUIDs(ctx context.Context, u *url.URL, args []string, stdout io.Writer
 		return fmt.Errorf("%s: %s: %s", u.Redacted(), resp.Status, strings.TrimSpace(string(text)))
 	}
 	var answer struct{ Strings, UIDs map[string]*string }
-	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
-		return fmt.Errorf("%s does not answer as a millrace: %w", u.Redacted(), err)
+	err = json.NewDecoder(resp.Body).Decode(&answer)
+	if err == nil && (answer.Strings == nil || answer.UIDs == nil) {
+		err = errors.New("strings or uids are missing; is --url right?")
 	}
-	if answer.Strings == nil || answer.UIDs == nil {
-		return fmt.Errorf("%s does not answer as a millrace", u.Redacted())
+	if err != nil {
+		return fmt.Errorf("%s does not answer as a millrace: %w", u.Redacted(), err)
 	}
 	unknown := 0
 	for _, a := range args {

@@ -137,6 +137,26 @@ func remove(t *testing.T, fs vfs.FS, part string) {
 	}
 }
 
+// wantRefused expects that opening, for reading only or not, names a file, has these parts in its
+// error, and changes nothing.
+func wantRefused(t *testing.T, fs vfs.FS, file string, parts ...string) (err error) {
+	t.Helper()
+	before := hashes(t, fs)
+	for _, readOnly := range []bool{false, true} {
+		cfg := testConfig(fs)
+		cfg.ReadOnly = readOnly
+		_, err = Open(cfg)
+		var c *CorruptionError
+		if !errors.As(err, &c) || c.File != file || slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(err.Error(), p) }) {
+			t.Fatalf("read only %v: %v", readOnly, err)
+		}
+		if diff := cmp.Diff(before, hashes(t, fs)); diff != "" {
+			t.Errorf("read only %v: -before +after\n%s", readOnly, diff)
+		}
+	}
+	return err
+}
+
 // TestRefuse: a directory that holds files of a database, but is none, is refused, and stays as it
 // is.
 func TestRefuse(t *testing.T) {
@@ -156,19 +176,7 @@ func TestRefuse(t *testing.T) {
 			for _, part := range gone {
 				remove(t, fs, part)
 			}
-			before := hashes(t, fs)
-			for _, readOnly := range []bool{false, true} {
-				cfg := testConfig(fs)
-				cfg.ReadOnly = readOnly
-				_, err := Open(cfg)
-				var c *CorruptionError
-				if !errors.As(err, &c) || c.File != "db" || !strings.Contains(err.Error(), "marker.") || !strings.Contains(err.Error(), "ask the test") {
-					t.Errorf("read only %v: %v", readOnly, err)
-				}
-				if diff := cmp.Diff(before, hashes(t, fs)); diff != "" {
-					t.Errorf("read only %v: -before +after\n%s", readOnly, diff)
-				}
-			}
+			wantRefused(t, fs, "db", "marker.", "ask the test")
 		})
 	}
 }
@@ -178,19 +186,7 @@ func TestMissingManifest(t *testing.T) {
 	fs := makeDB(t)
 	manifest := "db/" + named(t, fs, "MANIFEST-")[0]
 	remove(t, fs, "MANIFEST-")
-	before := hashes(t, fs)
-	for _, readOnly := range []bool{false, true} {
-		cfg := testConfig(fs)
-		cfg.ReadOnly = readOnly
-		_, err := Open(cfg)
-		var c *CorruptionError
-		if !errors.As(err, &c) || c.File != manifest || !strings.Contains(err.Error(), "ask the test") {
-			t.Errorf("read only %v: %v", readOnly, err)
-		}
-		if diff := cmp.Diff(before, hashes(t, fs)); diff != "" {
-			t.Errorf("read only %v: -before +after\n%s", readOnly, diff)
-		}
-	}
+	wantRefused(t, fs, manifest, "it is missing", "ask the test")
 }
 
 // TestDamagedOptions: the file is named, and nothing is changed. Without it the database is sound.
@@ -199,18 +195,8 @@ func TestDamagedOptions(t *testing.T) {
 	options := named(t, fs, "OPTIONS-")
 	name := options[len(options)-1]
 	writeFile(t, fs, name, append(readFile(t, fs, name), "torn"...))
-	before := hashes(t, fs)
-	for _, readOnly := range []bool{false, true} {
-		cfg := testConfig(fs)
-		cfg.ReadOnly = readOnly
-		_, err := Open(cfg)
-		var c *CorruptionError
-		if !errors.As(err, &c) || c.File != "db/"+name || !strings.Contains(c.Advice, "remove this file") || strings.Contains(err.Error(), "ask the test") {
-			t.Errorf("read only %v: %v", readOnly, err)
-		}
-		if diff := cmp.Diff(before, hashes(t, fs)); diff != "" {
-			t.Errorf("read only %v: -before +after\n%s", readOnly, diff)
-		}
+	if err := wantRefused(t, fs, "db/"+name, "remove this file"); strings.Contains(err.Error(), "ask the test") {
+		t.Error(err)
 	}
 	remove(t, fs, name)
 	db := mustOpen(t, testConfig(fs))
