@@ -32,8 +32,7 @@ func Open(cfg Config) (*Log, error) {
 
 // Prepare opens the log as Open does, and changes nothing of what it holds until Begin. Its state
 // is that after Begin: an epoch has begun, references are on or off. Events are neither read,
-// appended nor trimmed before that. A log that is closed instead stays as it was. A new one begins
-// at once.
+// appended nor trimmed before that. A log that is closed instead stays as it was.
 func Prepare(cfg Config) (*Log, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -96,11 +95,6 @@ func open(cfg Config, st *pebblestore.Store) (*Log, error) {
 	}
 	if !cfg.ReadOnly {
 		l.opening = o.batch
-	}
-	if o.fresh {
-		if err := l.Begin(); err != nil {
-			return nil, err
-		}
 	}
 	s := o.snap
 	s.beforeTail = s.Newest
