@@ -67,6 +67,24 @@ func TestNoOpenFilesLeft(t *testing.T) {
 	}
 }
 
+// TestFailedBegin: a new log whose beginning does not reach the disk says so once, though closing
+// it reports that again.
+func TestFailedBegin(t *testing.T) {
+	cfg := testConfig(t, vfs.NewMem(), newTestClock())
+	faults := &failingFS{fails: func(op errorfs.Op) bool {
+		return op.Kind == errorfs.OpFileSyncData && strings.HasSuffix(op.Path, ".log")
+	}}
+	faults.armed.Store(true)
+	cfg.FS = faults.wrap(cfg.FS)
+	l, err := Open(cfg)
+	if err == nil {
+		_ = l.Close()
+	}
+	if !errors.Is(err, ErrFailed) || strings.Count(err.Error(), errDisk.Error()) != 1 {
+		t.Errorf("got %v", err)
+	}
+}
+
 // TestFailedWrites: after a failed sync or write Append never works again and Run says why. What
 // was committed before is there after a restart, and the failed block whole or not at all.
 func TestFailedWrites(t *testing.T) {
