@@ -1,6 +1,8 @@
 package replay
 
 import (
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,6 +50,35 @@ func TestHold(t *testing.T) {
 					t.Errorf("%s, tail %d, events %v apart, held after %d: the log has %q, want %q", name, tail, apart, step.seq, got, step.want)
 				}
 			}
+		}
+	}
+}
+
+// TestHoldIsSaidOnce: Run trims each second, and says when trims begin to be held, not each time.
+func TestHoldIsSaidOnce(t *testing.T) {
+	clock := newTestClock()
+	cfg := testConfig(t, vfs.NewMem(), clock)
+	cfg.Retention = time.Hour
+	var held EpochEnd
+	cfg.Hold = func() EpochEnd { return held }
+	var logged strings.Builder
+	cfg.Logger = slog.New(slog.NewTextHandler(&logged, nil))
+	a := tenBlocks(t, cfg, clock)
+	clock.advance(2 * time.Hour)
+	for i, step := range []struct {
+		seq   int64
+		times int
+	}{{4, 1}, {4, 1}, {6, 1}, {10, 1}, {0, 2}, {0, 2}} {
+		held = EpochEnd{Epoch: 1, Seq: step.seq}
+		if step.seq == 0 {
+			a.append(a.block(1, 11+int64(i), 11+int64(i), format.Place{Seq: 11 + int64(i)}))
+			clock.advance(2 * time.Hour)
+		}
+		if err := a.l.Trim(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(logged.String(), "not trimmed as it should be"); n != step.times {
+			t.Errorf("trim %d, held after %d: said %d times, want %d", i, step.seq, n, step.times)
 		}
 	}
 }

@@ -77,6 +77,7 @@ type trims struct {
 	mu    sync.Mutex       // serialises them
 	clock clocktrust.Trust // guarded by mu
 	ahead bool             // stamps are ahead of a trusted clock; guarded by mu
+	held  bool             // the last trim dropped less than it should; guarded by mu
 }
 
 // Progress returns what was committed last.
@@ -209,7 +210,7 @@ func (l *Log) publishLocked(next *snapshot) {
 // clock. It returns nil once ctx is done or the log is closed. If the log fails it returns why, and
 // the process should stop.
 func (l *Log) Run(ctx context.Context) error {
-	tick := time.NewTicker(l.trimInterval())
+	tick := time.NewTicker(trimInterval)
 	defer tick.Stop()
 	for {
 		if err := l.Trim(ctx); err != nil && ctx.Err() == nil {

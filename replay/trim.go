@@ -18,15 +18,10 @@ const (
 	// to the newest that fit, so that no reader crosses one that is forgotten.
 	maxGaps = 100_000
 
-	minTrimInterval = time.Second
-	maxTrimInterval = 30 * time.Second
+	// trimInterval is how often Run trims. At full speed some 50 MB come in that time, by which
+	// the log passes a limit of bytes.
+	trimInterval = time.Second
 )
-
-// trimInterval is how often Run trims: every hundredth of the retention, within bounds. So range
-// deletions stay few.
-func (l *Log) trimInterval() time.Duration {
-	return min(max(l.cfg.Retention/100, minTrimInterval), maxTrimInterval)
-}
 
 // Trim does at once what Run does from time to time. It drops the oldest blocks that are older than
 // the retention, or beyond its bytes, a whole span at a time. A span goes when its last event is
@@ -79,7 +74,7 @@ func (l *Log) trim(ctx context.Context, maxBytes int64) error {
 		if err != nil {
 			return fmt.Errorf("trim: %w", err)
 		}
-		key, err = l.hold(s, max(key, s.spanAfter(byBytes)))
+		key, err = l.holdLocked(s, max(key, s.spanAfter(byBytes)))
 		if err != nil {
 			return fmt.Errorf("trim: %w", err)
 		}
@@ -142,8 +137,11 @@ func (l *Log) watchClockLocked() (trusted bool) {
 	return trusted
 }
 
-// hold returns key, or the last span or block before it that Config.Hold lets go.
-func (l *Log) hold(s *snapshot, key int64) (int64, error) {
+// holdLocked returns key, or the last span or block before it that Config.Hold lets go. It needs
+// l.trims.mu.
+func (l *Log) holdLocked(s *snapshot, key int64) (int64, error) {
+	wasHeld := l.trims.held
+	l.trims.held = false
 	if l.cfg.Hold == nil || key <= s.Floor.TimeUS {
 		return key, nil
 	}
@@ -163,8 +161,10 @@ func (l *Log) hold(s *snapshot, key int64) (int64, error) {
 	if us >= key {
 		return key, nil
 	}
-	l.cfg.Logger.Warn("the log is not trimmed as it should be: the reference store, or a backup of it, has not read that far",
-		"read_epoch", last.Epoch, "read_seq", last.Seq)
+	if l.trims.held = true; !wasHeld {
+		l.cfg.Logger.Warn("the log is not trimmed as it should be: the reference store, or a backup of it, has not read that far",
+			"read_epoch", last.Epoch, "read_seq", last.Seq)
+	}
 	held, err := l.lastBlockAt(s, us)
 	return s.spanBefore(held), err
 }
