@@ -347,6 +347,32 @@ func TestCrashDuringFlush(t *testing.T) {
 	}
 }
 
+// TestFlushedIsDurable: a crash takes back neither a generation that was begun, nor what was
+// flushed, if that is only a delete, which has no arrival number.
+func TestFlushedIsDurable(t *testing.T) {
+	fs := vfs.NewCrashableMem()
+	s := openTest(t, Config{FS: fs})
+	crashed := func(at Position) {
+		t.Helper()
+		again, err := Open(Config{Dir: "refs", FS: fs.CrashClone(vfs.CrashCloneCfg{})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer again.Close()
+		if number, is := again.Generation().Number, again.Position(); number != 1 || is != at {
+			t.Errorf("generation %d at %v, want the first at %v", number, is, at)
+		}
+	}
+	crashed(Position{Epoch: 1})
+	for i, change := range []Change{like(1, 10, 5, 100), unlike(1, 10, 6)} {
+		do(t, s, int64(1+2*i), change)
+		if _, err := s.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		crashed(s.Position())
+	}
+}
+
 // TestCheckpoint: a copy has what was applied before, whatever else a crash takes back.
 func TestCheckpoint(t *testing.T) {
 	fs := vfs.NewCrashableMem()

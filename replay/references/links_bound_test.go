@@ -1,6 +1,7 @@
 package references_test
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
@@ -10,18 +11,35 @@ import (
 	"millrace/replay/references"
 )
 
+// TestListedAtFirstLink: an account comes at its first link to a subject, the newest first.
+func TestListedAtFirstLink(t *testing.T) {
+	s := emptyIn(t, vfs.NewMem())
+	b := references.Batch{Position: references.Position{Epoch: 1, Seq: 3}}
+	for i, account := range []uint64{1, 2, 1} {
+		b.Changes = append(b.Changes, references.Change{Operation: references.Create, Seq: int64(i) + 1, Rev: uint64(i) + 1,
+			Account: account, Record: 10 + uint64(i), References: []references.Reference{{Path: 1, Subject: 7, Authority: 7}}})
+	}
+	if err := errors.Join(s.Hydrate(t.Context(), &b), s.Apply(&b)); err != nil {
+		t.Fatal(err)
+	}
+	v, err := links.New(s).View()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	for reverse, want := range map[bool][]uint64{false: {2, 1}, true: {1, 2}} {
+		a, err := v.Accounts(t.Context(), links.Set{Path: 1, Subject: 7}, links.Page{Limit: 5, Reverse: reverse})
+		if err != nil || !slices.Equal(a.Accounts, want) {
+			t.Errorf("reverse %t: %v, %v; want %v", reverse, a.Accounts, err, want)
+		}
+	}
+}
+
 // TestPagesAreBounded: a page looks at 10,000 links, and what is listed after them is on the next.
 // So that they count and are not listed, account 2 makes 10,001 links after that of account 1.
 func TestPagesAreBounded(t *testing.T) {
 	const looked = 10_000
-	s, err := references.Open(references.Config{Dir: "refs", FS: vfs.NewMem(), Links: references.LinksOn})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() }) // after the views
-	if err := s.Begin("test", references.Position{Epoch: 1}); err != nil {
-		t.Fatal(err)
-	}
+	s := emptyIn(t, vfs.NewMem())
 	seq := int64(0)
 	apply := func(changes ...references.Change) {
 		for i := range changes {

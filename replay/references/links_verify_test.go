@@ -18,14 +18,7 @@ func liked(t *testing.T) *references.Store { return likedIn(t, vfs.NewMem()) }
 
 func likedIn(t *testing.T, fs vfs.FS) *references.Store {
 	t.Helper()
-	s, err := references.Open(references.Config{Dir: "refs", FS: fs, Links: references.LinksOn})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	if err := s.Begin("test", references.Position{Epoch: 1}); err != nil {
-		t.Fatal(err)
-	}
+	s := emptyIn(t, fs)
 	b := references.Batch{Position: references.Position{Epoch: 1, Seq: 3001}}
 	for i := range uint64(3001) {
 		subject := uint64(1)
@@ -45,6 +38,20 @@ func likedIn(t *testing.T, fs vfs.FS) *references.Store {
 			b = references.Batch{}
 			b.Position.Epoch = 1
 		}
+	}
+	return s
+}
+
+// emptyIn opens a store with links, and begins a generation.
+func emptyIn(t *testing.T, fs vfs.FS) *references.Store {
+	t.Helper()
+	s, err := references.Open(references.Config{Dir: "refs", FS: fs, Links: references.LinksOn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	if err := s.Begin("test", references.Position{Epoch: 1}); err != nil {
+		t.Fatal(err)
 	}
 	return s
 }

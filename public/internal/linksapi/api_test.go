@@ -64,6 +64,7 @@ func TestGolden(t *testing.T) {
 		{xrpc + "getManyToManyCounts?otherSubject=" + d2 + "&" + newList, `{"counts_by_other_subject":[],"cursor":null}`},
 		{xrpc + "getManyToMany?" + newList, `{"items":[{"linkRecord":` + record(d2, listitem, "e") + `,"otherSubject":"` + d1 + `"},{"linkRecord":` + record(d2, listitem, "f") + `,"otherSubject":"` + d3 + `"}],"cursor":null}`},
 		{xrpc + "getManyToMany?linkDid=" + d2 + "&limit=1&" + newList, `{"items":[{"linkRecord":` + record(d2, listitem, "e") + `,"otherSubject":"` + d1 + `"}],"cursor":"bQECBQE"}`},
+		{xrpc + "getManyToMany?linkDid=" + d2 + "&cursor=bQECBQE&" + newList, `{"items":[{"linkRecord":` + record(d2, listitem, "f") + `,"otherSubject":"` + d3 + `"}],"cursor":null}`},
 		{xrpc + "getManyToMany?pathToOther=none&source=" + listitem + ":list&subject=" + list(1), `{"items":[],"cursor":null}`},
 		{"/links?limit=2&" + oldPost, `{"total":4,"linking_records":` + records + `,"cursor":"cgECAgA"}`},
 		{"/links?from_dids=" + d1 + "," + d2 + "&limit=1&" + oldPost, `{"total":3,"linking_records":[` + record(d2, like, "c") + `],"cursor":"cgECAwA"}`},
