@@ -1,11 +1,6 @@
 package translate
 
-import (
-	"crypto/sha256"
-	"encoding/binary"
-
-	"millrace/consume/relaysim/cbor"
-)
+import "millrace/consume/relaysim/cbor"
 
 // Short names for what the tests put into CBOR.
 type (
@@ -20,10 +15,7 @@ type (
 func cborOf(v any) []byte { return cbor.Append(nil, v) }
 
 // cidOf returns the CID of a block in DAG-CBOR.
-func cidOf(data []byte) []byte {
-	sum := sha256.Sum256(data)
-	return append([]byte{1, codecDAGCBOR, hashSHA256, 32}, sum[:]...)
-}
+func cidOf(data []byte) []byte { return cbor.CID(data) }
 
 // cidText returns the text form of a CID of version 1.
 func cidText(cid []byte) string { return string(appendCID(nil, cid)) }
@@ -33,27 +25,15 @@ type carBlock struct{ cid, data []byte }
 
 func blockOf(data []byte) carBlock { return carBlock{cidOf(data), data} }
 
-func appendSection(dst []byte, parts ...[]byte) []byte {
-	n := 0
-	for _, p := range parts {
-		n += len(p)
-	}
-	dst = binary.AppendUvarint(dst, uint64(n))
-	for _, p := range parts {
-		dst = append(dst, p...)
-	}
-	return dst
-}
-
 // carOf returns a CAR of the blocks. Its root is the first one.
 func carOf(blocks ...carBlock) []byte {
 	root := cidOf(nil)
 	if len(blocks) > 0 {
 		root = blocks[0].cid
 	}
-	car := appendSection(nil, cborOf(cborMap{{"roots", []any{cborLink(root)}}, {"version", 1}}))
+	car := cbor.AppendCARHeader(nil, root)
 	for _, b := range blocks {
-		car = appendSection(car, b.cid, b.data)
+		car = cbor.AppendCARSection(car, b.cid, b.data)
 	}
 	return car
 }

@@ -103,13 +103,13 @@ func frameDifferences(tb testing.TB) []frameDifference {
 	manyServed := strings.Split(strings.Repeat("x ", len(deletes))+"x", " ")[:len(deletes)]
 	roots := cborRaw{0x9f}
 	roots = append(cbor.Append(roots, cborLink(good.block.cid)), 0xff)
-	header := appendSection(nil, cborOf(cborMap{{"roots", roots}, {"version", 1}}))
+	header := cbor.AppendCARSection(nil, cborOf(cborMap{{"roots", roots}, {"version", 1}}))
 	for i, b := range repoBlocks(tb, good) {
 		if i == 0 { // the header must name the commit
 			roots = append(cbor.Append(cborRaw{0x9f}, cborLink(b.cid)), 0xff)
-			header = appendSection(nil, cborOf(cborMap{{"roots", roots}, {"version", 1}}))
+			header = cbor.AppendCARSection(nil, cborOf(cborMap{{"roots", roots}, {"version", 1}}))
 		}
-		header = appendSection(header, b.cid, b.data)
+		header = cbor.AppendCARSection(header, b.cid, b.data)
 	}
 	large := append(repoBlocks(tb, good), blockOf(make([]byte, 2<<20)))
 	const bySiblings = "a bad operation is dropped, its siblings go on"

@@ -372,7 +372,9 @@ func TestFrameWithoutEvents(t *testing.T) {
 // TestBadCAR holds that without a CAR a frame's deletes are served and the rest is not.
 func TestBadCAR(t *testing.T) {
 	car := carOf(blockOf(goodCreate), blockOf(goodUpdate))
-	header := func(v any) []byte { return appendSection(appendSection(nil, cborOf(v)), cidOf(goodCreate), goodCreate) }
+	header := func(v any) []byte {
+		return cbor.AppendCARSection(cbor.AppendCARSection(nil, cborOf(v)), cidOf(goodCreate), goodCreate)
+	}
 	roots := []any{cborLink(cidOf(goodCreate))}
 	cases := map[string]any{
 		"null":                   nil,
@@ -382,8 +384,8 @@ func TestBadCAR(t *testing.T) {
 		"cut within a block":     car[:len(car)-1],
 		"cut within a CID":       car[:len(car)-len(goodUpdate)-10],
 		"a byte too many":        append(bytes.Clone(car), 0),
-		"an empty section":       append(append(bytes.Clone(car), 0), appendSection(nil, cidOf(nil))...),
-		"section without a CID":  appendSection(bytes.Clone(car), []byte("x")),
+		"an empty section":       append(append(bytes.Clone(car), 0), cbor.AppendCARSection(nil, cidOf(nil))...),
+		"section without a CID":  cbor.AppendCARSection(bytes.Clone(car), []byte("x")),
 		"section over its end":   append(bytes.Clone(car), 0xff, 0xff, 0xff, 0xff, 0x0f, 1),
 		"length never ends":      append(bytes.Clone(car), bytes.Repeat([]byte{0xff}, 12)...),
 		"header of version 2":    header(cborMap{{"roots", roots}, {"version", 2}}),

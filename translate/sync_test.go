@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	comatproto "github.com/bluesky-social/indigo/api/atproto"
+
+	"millrace/consume/relaysim/cbor"
 )
 
 // TestSync holds the events of #sync frames against encoding/json of indigo's struct, decoded by
@@ -71,7 +73,7 @@ func TestBadSync(t *testing.T) {
 		"blocks as text":  {syncBody().With("blocks", string(car)), ReasonInvalidCAR},
 		"blocks are none": {syncBody().With("blocks", []byte{}), ReasonInvalidCAR},
 		"a CAR cut short": {syncBody().With("blocks", car[:len(car)-1]), ReasonInvalidCAR},
-		"no root":         {syncBody().With("blocks", appendSection(nil, cborOf(cborMap{{"roots", []any{}}, {"version", 1}}))), ReasonInvalidCAR},
+		"no root":         {syncBody().With("blocks", cbor.AppendCARSection(nil, cborOf(cborMap{{"roots", []any{}}, {"version", 1}}))), ReasonInvalidCAR},
 		"too many bytes":  {syncBody().With("blocks", carOf(blockOf(make([]byte, maxSyncBytes)))), ReasonTooLarge},
 		"no map":          {[]any{1}, ReasonInvalidBody},
 		"a key twice":     {append(cborMap{{"rev", testRev}}, syncBody()...), ReasonInvalidBody},

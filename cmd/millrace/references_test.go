@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
 	"strings"
 	"sync"
@@ -28,11 +26,8 @@ import (
 func createFrame(t *testing.T, seq int64, record cbor.Map) consume.Frame {
 	t.Helper()
 	data := cbor.Append(nil, record)
-	sum := sha256.Sum256(data)
-	id := append([]byte{1, cid.DagCBOR, 0x12, 32}, sum[:]...)
-	header := cbor.Append(nil, cbor.Map{{Key: "roots", Value: []any{cbor.Link(id)}}, {Key: "version", Value: 1}})
-	car := append(binary.AppendUvarint(nil, uint64(len(header))), header...)
-	car = append(append(binary.AppendUvarint(car, uint64(len(id)+len(data))), id...), data...)
+	id := cbor.CID(data)
+	car := cbor.AppendCARSection(cbor.AppendCARHeader(nil, id), id, data)
 	parsed, err := cid.Cast(id)
 	if err != nil {
 		t.Fatal(err)

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -43,16 +42,12 @@ func sortedLines(t *testing.T, name string) []string {
 func repositoryOf(t *testing.T, did, path string, record cbor.Map) []byte {
 	t.Helper()
 	var blocks []byte
-	section := func(parts ...[]byte) {
-		part := bytes.Join(parts, nil)
-		blocks = append(binary.AppendUvarint(blocks, uint64(len(part))), part...)
-	}
 	add := func(data []byte) cid.Cid {
 		id, err := cid.NewPrefixV1(cid.DagCBOR, multihash.SHA2_256).Sum(data)
 		if err != nil {
 			t.Fatal(err)
 		}
-		section(id.Bytes(), data)
+		blocks = cbor.AppendCARSection(blocks, id.Bytes(), data)
 		return id
 	}
 	node, root, err := (&mst.NodeData{Entries: []mst.EntryData{{KeySuffix: []byte(path), Value: add(cbor.Append(nil, record))}}}).Bytes()
@@ -66,10 +61,7 @@ func repositoryOf(t *testing.T, did, path string, record cbor.Map) []byte {
 		t.Fatal(err)
 	}
 	head := add(buf.Bytes())
-	body := blocks
-	blocks = nil
-	section(cbor.Append(nil, cbor.Map{{Key: "roots", Value: []any{cbor.Link(head.Bytes())}}, {Key: "version", Value: 1}}))
-	return append(blocks, body...)
+	return append(cbor.AppendCARHeader(nil, head.Bytes()), blocks...)
 }
 
 // switchLinksOn builds links of a server that does not run.

@@ -40,9 +40,9 @@ func (c *churn) template() *template {
 	var payload []byte
 	switch n := k.rng.IntN(60); {
 	case n < 2:
-		payload = c.account("deleted")
+		payload = k.account(k.did, k.time, "deleted")
 	case n < 3:
-		payload = c.account([]string{"", "deactivated", "takendown"}[k.rng.IntN(3)])
+		payload = k.account(k.did, k.time, []string{"", "deactivated", "takendown"}[k.rng.IntN(3)])
 	default:
 		ops := make([]hostileOp, 1+k.rng.IntN(4))
 		for i := range ops {
@@ -55,15 +55,6 @@ func (c *churn) template() *template {
 		panic("relaysim: " + err.Error()) // it is well-formed
 	}
 	return t
-}
-
-// account returns a message that an account has a status; "": it is active.
-func (c *churn) account(status string) []byte {
-	body := map[string]any{"seq": c.builder.seq, "did": c.builder.did, "time": c.builder.time, "active": status == ""}
-	if status != "" {
-		body["status"] = status
-	}
-	return message("#account", body)
 }
 
 // op returns an op on some record, which may be there or not.

@@ -97,9 +97,8 @@ func (r *repository) body(a *act) (kind string, body cbg.CBORMarshaler, err erro
 				return "", nil, err
 			}
 		}
-		r.car.begin(r.commit)
 		r.car.add(r.commit, r.signed)
-		return "#sync", &comatproto.SyncSubscribeRepos_Sync{Blocks: r.car.bytes(), Did: r.did, Rev: makeTID(r.last).String(), Seq: seq, Time: at}, nil
+		return "#sync", &comatproto.SyncSubscribeRepos_Sync{Blocks: r.car.take(r.commit), Did: r.did, Rev: makeTID(r.last).String(), Seq: seq, Time: at}, nil
 	}
 	commit, err := r.apply(a)
 	if err != nil {
@@ -117,7 +116,6 @@ func (r *repository) apply(a *act) (*comatproto.SyncSubscribeRepos_Commit, error
 		Blobs: []lexutil.LexLink{}, Ops: []*comatproto.SyncSubscribeRepos_RepoOp{},
 		PrevData: &prevData, Repo: r.did, Since: &since,
 	}
-	r.car.begin(cid.Undef)
 	for _, o := range a.ops {
 		op, err := r.applyOp(o)
 		if err != nil {
@@ -136,13 +134,12 @@ func (r *repository) apply(a *act) (*comatproto.SyncSubscribeRepos_Commit, error
 	}
 	message.Rev = makeTID(r.last).String()
 	message.Commit = lexutil.LexLink(r.commit)
+	r.car.add(r.commit, r.signed)
+	message.Blocks = r.car.take(r.commit)
 	if a.kind == actTooBig {
 		message.TooBig, message.Ops, message.Blocks = true, []*comatproto.SyncSubscribeRepos_RepoOp{}, lexutil.LexBytes{}
 		return message, nil
 	}
-	r.car.add(r.commit, r.signed)
-	r.car.root = r.commit
-	message.Blocks = r.car.bytes()
 	return message, nil
 }
 
@@ -208,15 +205,13 @@ func signedBlock(commit *repo.Commit, key *signingKey) ([]byte, error) {
 // of which only Put is ever called.
 type carWriter struct {
 	blockstore.Blockstore
-	root cid.Cid
 	body []byte
 }
 
-// begin empties the writer.
-func (w *carWriter) begin(root cid.Cid) { w.root, w.body = root, w.body[:0] }
-
 // add appends a block.
-func (w *carWriter) add(id cid.Cid, data []byte) { w.body = appendCARBlock(w.body, id, data) }
+func (w *carWriter) add(id cid.Cid, data []byte) {
+	w.body = cbor.AppendCARSection(w.body, id.Bytes(), data)
+}
 
 // Put implements blockstore.Blockstore.
 func (w *carWriter) Put(_ context.Context, b blocks.Block) error {
@@ -224,5 +219,9 @@ func (w *carWriter) Put(_ context.Context, b blocks.Block) error {
 	return nil
 }
 
-// bytes returns the CAR.
-func (w *carWriter) bytes() []byte { return append(appendCARHeader(nil, w.root), w.body...) }
+// take returns the CAR of what was added, under a root, and empties the writer.
+func (w *carWriter) take(root cid.Cid) []byte {
+	car := append(cbor.AppendCARHeader(nil, root.Bytes()), w.body...)
+	w.body = w.body[:0]
+	return car
+}

@@ -14,6 +14,8 @@ import (
 	lexutil "github.com/bluesky-social/indigo/lex/util"
 	"github.com/ipfs/go-cid"
 	"github.com/ipld/go-car"
+
+	"millrace/consume/relaysim/cbor"
 )
 
 // CommitFault is one way in which a commit can be wrong that only verification finds: it is well
@@ -158,9 +160,9 @@ func (f *faultyCommit) assemble() ([]byte, error) {
 	}
 	root := blockCID(block)
 	f.message.Commit = lexutil.LexLink(root)
-	f.message.Blocks = appendCARHeader(nil, root)
+	f.message.Blocks = cbor.AppendCARHeader(nil, root.Bytes())
 	for _, b := range append(f.blocks, carBlock{root, block}) {
-		f.message.Blocks = appendCARBlock(f.message.Blocks, b.id, b.data)
+		f.message.Blocks = cbor.AppendCARSection(f.message.Blocks, b.id.Bytes(), b.data)
 	}
 	return encodeFrame("#commit", &f.message)
 }

@@ -206,11 +206,10 @@ func (k *messageBuilder) envelope(parts []hostileOp) map[string]any {
 func (k *messageBuilder) car(parts []hostileOp) (car []byte, root cid.Cid) {
 	commit := cbor.Append(nil, map[string]any{"did": k.did, "rev": k.rev, "version": 3})
 	root = blockCID(commit)
-	car = appendCARHeader(nil, root)
-	car = appendCARBlock(car, root, commit)
+	car = cbor.AppendCARSection(cbor.AppendCARHeader(nil, root.Bytes()), root.Bytes(), commit)
 	for _, p := range parts {
 		if p.data != nil {
-			car = appendCARBlock(car, p.id, p.data)
+			car = cbor.AppendCARSection(car, p.id.Bytes(), p.data)
 		}
 	}
 	return car, root

@@ -140,7 +140,7 @@ func syncKinds() []*hostileKind {
 		bad("sync-too-large", reasonTooLarge, func(k *messageBuilder) []byte {
 			return sync(k, func(body map[string]any) {
 				data := make([]byte, maxSyncBytes)
-				body["blocks"] = appendCARBlock(body["blocks"].([]byte), blockCID(data), data)
+				body["blocks"] = cbor.AppendCARSection(body["blocks"].([]byte), cbor.CID(data), data)
 			})
 		}),
 	}
@@ -150,8 +150,13 @@ func (k *messageBuilder) identity(did, time string) []byte {
 	return message("#identity", map[string]any{"seq": k.seq, "did": did, "time": time, "handle": "someone.example.com"})
 }
 
-func (k *messageBuilder) account(did, time string) []byte {
-	return message("#account", map[string]any{"seq": k.seq, "did": did, "time": time, "active": true})
+// account returns a message that an account has a status; "": it is active.
+func (k *messageBuilder) account(did, time, status string) []byte {
+	body := map[string]any{"seq": k.seq, "did": did, "time": time, "active": status == ""}
+	if status != "" {
+		body["status"] = status
+	}
+	return message("#account", body)
 }
 
 // envelopeKinds are commits, identities and accounts with a field that is not what it must be.
@@ -182,8 +187,8 @@ func envelopeKinds() []*hostileKind {
 		set("time-month-13", reasonInvalidTime, "time", "2026-13-04T14:38:08.999Z"),
 		bad("identity-did", reasonInvalidDID, func(k *messageBuilder) []byte { return k.identity("did:", k.time) }),
 		bad("identity-time", reasonInvalidTime, func(k *messageBuilder) []byte { return k.identity(k.did, "now") }),
-		bad("account-did", reasonInvalidDID, func(k *messageBuilder) []byte { return k.account("nobody", k.time) }),
-		bad("account-time", reasonInvalidTime, func(k *messageBuilder) []byte { return k.account(k.did, "1783175888") }),
+		bad("account-did", reasonInvalidDID, func(k *messageBuilder) []byte { return k.account("nobody", k.time, "") }),
+		bad("account-time", reasonInvalidTime, func(k *messageBuilder) []byte { return k.account(k.did, "1783175888", "") }),
 		bad("too-big", reasonKind, tooBig),
 		bad("too-big-with-ops", reasonKind, func(k *messageBuilder) []byte {
 			return k.commit(func(b map[string]any) { b["tooBig"] = true }, k.like(), k.remove()).payload

@@ -39,11 +39,9 @@ func blockOf(data []byte) block {
 
 // carOf returns a CAR.
 func carOf(root cid.Cid, blocks []block) []byte {
-	header := cbor.Append(nil, map[string]any{"roots": []any{root}, "version": 1})
-	car := append(binary.AppendUvarint(nil, uint64(len(header))), header...)
+	car := cbor.AppendCARHeader(nil, root.Bytes())
 	for _, b := range blocks {
-		car = binary.AppendUvarint(car, uint64(b.id.ByteLen()+len(b.data)))
-		car = append(append(car, b.id.Bytes()...), b.data...)
+		car = cbor.AppendCARSection(car, b.id.Bytes(), b.data)
 	}
 	return car
 }

@@ -3,8 +3,6 @@ package ingest
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -42,7 +40,7 @@ type refOp struct {
 // commitFrame is a frame with a commit.
 func commitFrame(t testing.TB, seq int64, did string, rev uint64, ops []refOp) consume.Frame {
 	t.Helper()
-	car := carOf(linkOf(t, nil).bytes)
+	car := cbor.AppendCARHeader(nil, linkOf(t, nil).bytes)
 	body := &comatproto.SyncSubscribeRepos_Commit{
 		Repo: did, Rev: syntax.NewTIDFromInteger(rev).String(), Seq: seq, Time: "2026-11-20T00:00:00Z",
 		Blobs: []lexutil.LexLink{}, Commit: linkOf(t, nil).link,
@@ -56,8 +54,7 @@ func commitFrame(t testing.TB, seq int64, did string, rev uint64, ops []refOp) c
 			}
 			data := cbor.Append(nil, record)
 			id := linkOf(t, data)
-			car = append(binary.AppendUvarint(car, uint64(len(id.bytes)+len(data))), id.bytes...)
-			car = append(car, data...)
+			car = cbor.AppendCARSection(car, id.bytes, data)
 			op.Cid = &id.link
 		}
 		body.Ops = append(body.Ops, op)
@@ -73,8 +70,7 @@ type testLink struct {
 
 func linkOf(t testing.TB, data []byte) testLink {
 	t.Helper()
-	sum := sha256.Sum256(data)
-	id := append([]byte{1, cid.DagCBOR, 0x12, 32}, sum[:]...)
+	id := cbor.CID(data)
 	parsed, err := cid.Cast(id)
 	if err != nil {
 		t.Fatal(err)
@@ -91,14 +87,8 @@ func accountFrame(t testing.TB, seq int64, did, status string, at time.Time) con
 // syncFrame is a frame that says that a repository is at a rev.
 func syncFrame(t testing.TB, seq int64, did string, rev uint64) consume.Frame {
 	return frameOf(t, seq, "#sync", &comatproto.SyncSubscribeRepos_Sync{
-		Did: did, Rev: syntax.NewTIDFromInteger(rev).String(), Seq: seq, Time: "2026-11-20T00:00:00Z", Blocks: carOf(linkOf(t, nil).bytes),
+		Did: did, Rev: syntax.NewTIDFromInteger(rev).String(), Seq: seq, Time: "2026-11-20T00:00:00Z", Blocks: cbor.AppendCARHeader(nil, linkOf(t, nil).bytes),
 	})
-}
-
-// carOf is a CAR with that root and no block.
-func carOf(root []byte) []byte {
-	header := cbor.Append(nil, cbor.Map{{Key: "roots", Value: []any{cbor.Link(root)}}, {Key: "version", Value: 1}})
-	return append(binary.AppendUvarint(nil, uint64(len(header))), header...)
 }
 
 // refEvent is what the log must have of an event.

@@ -6,7 +6,6 @@ import (
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -66,11 +65,9 @@ func (c *carFile) Put(_ context.Context, b blocks.Block) error {
 }
 
 func (c *carFile) bytes() []byte {
-	header := cbor.Append(nil, cbor.Map{{Key: "roots", Value: []any{cbor.Link(c.root.Bytes())}}, {Key: "version", Value: 1}})
-	out := append(binary.AppendUvarint(nil, uint64(len(header))), header...)
+	out := cbor.AppendCARHeader(nil, c.root.Bytes())
 	for _, id := range c.order {
-		out = binary.AppendUvarint(out, uint64(len(id.Bytes())+len(c.blocks[id])))
-		out = append(append(out, id.Bytes()...), c.blocks[id]...)
+		out = cbor.AppendCARSection(out, id.Bytes(), c.blocks[id])
 	}
 	return out
 }

@@ -1,11 +1,6 @@
 package testframe
 
-import (
-	"crypto/sha256"
-	"encoding/binary"
-
-	"millrace/consume/relaysim/cbor"
-)
+import "millrace/consume/relaysim/cbor"
 
 // Frame makes a frame with a given sequence number.
 type Frame func(seq int64) []byte
@@ -51,11 +46,8 @@ func Account(did, status string) Frame {
 // Sync makes a #sync event, with a CAR of one block.
 func Sync(did string) Frame {
 	block := cbor.Append(nil, cbor.Map{{"did", did}, {"rev", frameRev}})
-	cid := cidOf(block)
-	header := cbor.Append(nil, cbor.Map{{"roots", []any{cbor.Link(cid)}}, {"version", 1}})
-	car := append(binary.AppendUvarint(nil, uint64(len(header))), header...)
-	car = append(binary.AppendUvarint(car, uint64(len(cid)+len(block))), cid...)
-	car = append(car, block...)
+	cid := cbor.CID(block)
+	car := cbor.AppendCARSection(cbor.AppendCARHeader(nil, cid), cid, block)
 	return func(seq int64) []byte {
 		return frameOf("#sync", cbor.Map{{"did", did}, {"rev", frameRev}, {"seq", int(seq)}, {"time", frameTime}, {"blocks", car}})
 	}
@@ -82,31 +74,24 @@ func Commit(did, collection, text, gone string, rkeys ...string) Frame {
 
 // Ops makes a commit of operations.
 func Ops(did string, ops ...Op) Frame {
-	root := cidOf(nil)
+	root := cbor.CID(nil)
 	var blocks []byte
 	var list []any
 	for _, op := range ops {
 		var link any
 		if op.Record != nil {
 			record := cbor.Append(nil, op.Record)
-			cid := cidOf(record)
-			blocks = append(binary.AppendUvarint(blocks, uint64(len(cid)+len(record))), cid...)
-			blocks = append(blocks, record...)
-			root, link = cid, cbor.Link(cid)
+			root = cbor.CID(record)
+			link = cbor.Link(root)
+			blocks = cbor.AppendCARSection(blocks, root, record)
 		}
 		list = append(list, cbor.Map{{"cid", link}, {"path", op.Path}, {"action", op.Action}})
 	}
-	header := cbor.Append(nil, cbor.Map{{"roots", []any{cbor.Link(root)}}, {"version", 1}})
-	car := append(append(binary.AppendUvarint(nil, uint64(len(header))), header...), blocks...)
+	car := append(cbor.AppendCARHeader(nil, root), blocks...)
 	return func(seq int64) []byte {
 		return frameOf("#commit", cbor.Map{
 			{"ops", list}, {"rev", frameRev}, {"seq", int(seq)}, {"repo", did}, {"time", frameTime},
 			{"blobs", []any{}}, {"since", nil}, {"blocks", car}, {"commit", cbor.Link(root)}, {"rebase", false}, {"tooBig", false},
 		})
 	}
-}
-
-func cidOf(block []byte) []byte {
-	sum := sha256.Sum256(block)
-	return append([]byte{1, 0x71, 0x12, 32}, sum[:]...)
 }
