@@ -95,7 +95,7 @@ func (l *linkStream) link() (subject uint32) {
 		} else {
 			subject = l.late[l.rng.IntN(len(l.late))]
 		}
-		l.late = keepLate(l.rng, l.late, subject)
+		l.late = relaysim.KeepSome(l.rng, l.late, lateLinks, subject)
 	}
 	l.subjects[subject].links++
 	l.edges++
@@ -105,15 +105,6 @@ func (l *linkStream) link() (subject uint32) {
 		l.drawn[i] = subject
 	}
 	return subject
-}
-
-// keepLate adds an element, in the place of a random one if there are enough.
-func keepLate[T any](rng *rand.Rand, late []T, element T) []T {
-	if len(late) < lateLinks {
-		return append(late, element)
-	}
-	late[rng.IntN(lateLinks)] = element
-	return late
 }
 
 // create makes a record.
@@ -130,7 +121,7 @@ func (l *linkStream) create() references.Change {
 	}
 	l.alive += int64(len(c.References))
 	l.live++
-	l.records = keepLate(l.rng, l.records, linkRecord{c.Account, c.Record, int64(len(c.References))})
+	l.records = relaysim.KeepSome(l.rng, l.records, lateLinks, linkRecord{c.Account, c.Record, int64(len(c.References))})
 	return c
 }
 

@@ -55,15 +55,17 @@ func actions() []action {
 				return map[string]any{"epoch": r.producer.now.epoch, "seq": r.producer.now.seq}, nil
 			}),
 		{name: "inject", help: "kind=K: send a malformed message of that kind; --list-hostile names them", run: runInject},
-		lasting("quiet", "for=D: produce nothing for D; pings are answered", func(ctx context.Context, r *Relay, d time.Duration) error {
-			return r.producer.do(ctx, func() error { r.producer.stalled = time.Now().Add(d); return nil })
-		}),
-		{name: "disconnect", help: "after=BYTES: close all connections, after that much more data (0), within a frame or not", run: runDisconnect},
-		{name: "too-slow", help: "end all connections with ConsumerTooSlow", run: runTooSlow},
-		lasting("stall", "for=D: write nothing at all for D, not even pongs", func(_ context.Context, r *Relay, d time.Duration) error {
-			r.faults.stall(d)
-			return nil
-		}),
+		lasting("quiet", "for=D: produce nothing for D; pings are answered", func(r *Relay, d time.Duration) { r.producer.stalled = time.Now().Add(d) }),
+		number("disconnect", "after=BYTES: close all connections, after that much more data (0), within a frame or not", "after", 0, 1<<40,
+			func(r *Relay, n int64) (map[string]any, error) {
+				return map[string]any{"connections": r.disconnect(errDisconnect, int(n))}, nil
+			}),
+		number("too-slow", "end all connections with ConsumerTooSlow", "", 0, 0,
+			func(r *Relay, _ int64) (map[string]any, error) {
+				r.producer.now.win.end(errTooSlow)
+				return nil, nil
+			}),
+		lasting("stall", "for=D: write nothing at all for D, not even pongs", func(r *Relay, d time.Duration) { r.faults.stall(d) }),
 		{name: "drip", help: "for=D&bytes=N: write N bytes a second only, for D", run: runDrip},
 		{name: "plc", help: "fault=NAME: from now on the PLC directory, GET /DID, fails in that way, or in none", run: runPLC},
 	}
@@ -84,27 +86,6 @@ func runInject(ctx context.Context, r *Relay, q url.Values) (result map[string]a
 
 func runPLC(_ context.Context, r *Relay, q url.Values) (map[string]any, error) {
 	return map[string]any{"requests": r.plc.Requests()}, r.plc.SetFault(q.Get("fault"))
-}
-
-func runDisconnect(_ context.Context, r *Relay, q url.Values) (map[string]any, error) {
-	after, err := param(q, "after", 0, 0, 1<<40)
-	if err != nil {
-		return nil, err
-	}
-	if after == 0 {
-		return map[string]any{"connections": r.disconnect(errDisconnect)}, nil
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for c := range r.conns {
-		c.shaper.breakAfter(int(after))
-	}
-	return map[string]any{"connections": len(r.conns)}, nil
-}
-
-func runTooSlow(_ context.Context, r *Relay, _ url.Values) (map[string]any, error) {
-	r.producer.current.Load().win.end(errTooSlow)
-	return nil, nil
 }
 
 func runDrip(_ context.Context, r *Relay, q url.Values) (map[string]any, error) {

@@ -54,7 +54,7 @@ func (w *world) postOps(a *account) []op {
 	rkey := w.tid()
 	post := a.create("app.bsky.feed.post", rkey, w.postRecord(a))
 	uri := "at://" + a.did + "/" + post.path
-	w.post(postRef{uri: uri, cid: blockCID(post.record).String()})
+	w.posts = KeepSome(w.rng, w.posts, recentPosts, postRef{uri: uri, cid: blockCID(post.record).String()})
 	ops := []op{post}
 	if w.chance(12) {
 		ops = append(ops, a.create("app.bsky.feed.threadgate", rkey, w.threadgateRecord(uri)))

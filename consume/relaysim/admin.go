@@ -81,14 +81,14 @@ func paramDuration(q url.Values) (time.Duration, error) {
 	return d, nil
 }
 
-// lasting makes an action with a duration for a parameter.
-func lasting(name, help string, run func(ctx context.Context, r *Relay, d time.Duration) error) action {
+// lasting makes an action with a duration for a parameter, that runs between two frames.
+func lasting(name, help string, run func(r *Relay, d time.Duration)) action {
 	return action{name: name, help: help, run: func(ctx context.Context, r *Relay, q url.Values) (map[string]any, error) {
 		d, err := paramDuration(q)
 		if err != nil {
 			return nil, err
 		}
-		return nil, run(ctx, r, d)
+		return nil, r.producer.do(ctx, func() error { run(r, d); return nil })
 	}}
 }
 

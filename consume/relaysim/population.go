@@ -48,6 +48,15 @@ func Mix(n uint64) uint64 {
 	return n ^ n>>31
 }
 
+// KeepSome adds v to a list, or puts it in the place of a random element if there are most.
+func KeepSome[T any](rng *rand.Rand, list []T, most int, v T) []T {
+	if len(list) < most {
+		return append(list, v)
+	}
+	list[rng.IntN(most)] = v
+	return list
+}
+
 // newRand returns a generator for one purpose, independent of those for others.
 func newRand(seed uint64, purpose string) *rand.Rand {
 	h := Mix(seed)

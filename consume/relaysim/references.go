@@ -27,41 +27,30 @@ func (r Reference) Subject() string { return r[1] }
 
 // findReferences returns the references of a decoded record, at most so many, in the order of a
 // record whose members are in DAG-CBOR's order.
-func findReferences(record any, most int) []Reference {
-	f := referenceFinder{most: min(most, maxReferences)}
-	f.walk("", record)
-	return f.found
-}
-
-type referenceFinder struct {
-	most  int
-	found []Reference
-}
-
-func (f *referenceFinder) walk(path string, value any) {
-	switch value := value.(type) {
-	case map[string]any:
-		for _, name := range cbor.CanonicalKeys(value) {
-			f.walk(path+"."+name, value[name])
+func findReferences(record any, most int) (found []Reference) {
+	most = min(most, maxReferences)
+	var walk func(path string, value any)
+	walk = func(path string, value any) {
+		switch value := value.(type) {
+		case map[string]any:
+			for _, name := range cbor.CanonicalKeys(value) {
+				walk(path+"."+name, value[name])
+			}
+		case []any:
+			for _, element := range value {
+				object, _ := element.(map[string]any)
+				name, _ := object["$type"].(string)
+				walk(path+"["+name+"]", element)
+			}
+		case string:
+			r := Reference{strings.TrimPrefix(path, "."), value}
+			_, errDID := syntax.ParseDID(value)
+			_, errURI := syntax.ParseATURI(value)
+			if (errDID == nil || errURI == nil) && len(r.Path()) <= maxReferencePath && len(found) < most && !slices.Contains(found, r) {
+				found = append(found, r)
+			}
 		}
-	case []any:
-		for _, element := range value {
-			object, _ := element.(map[string]any)
-			name, _ := object["$type"].(string)
-			f.walk(path+"["+name+"]", element)
-		}
-	case string:
-		f.add(Reference{strings.TrimPrefix(path, "."), value})
 	}
-}
-
-func (f *referenceFinder) add(r Reference) {
-	_, errDID := syntax.ParseDID(r.Subject())
-	_, errURI := syntax.ParseATURI(r.Subject())
-	if errDID != nil && errURI != nil || len(r.Path()) > maxReferencePath {
-		return
-	}
-	if len(f.found) < f.most && !slices.Contains(f.found, r) {
-		f.found = append(f.found, r)
-	}
+	walk("", record)
+	return found
 }

@@ -134,15 +134,19 @@ func (r *Relay) end() {
 	r.mu.Lock()
 	r.ended = true
 	r.mu.Unlock()
-	r.disconnect(errShutdown)
+	r.disconnect(errShutdown, 0)
 	r.consumers.Wait()
 }
 
-// disconnect ends all connections and returns their number.
-func (r *Relay) disconnect(why error) int {
+// disconnect ends all connections, after so many more bytes of data, and returns their number.
+func (r *Relay) disconnect(why error, after int) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for c := range r.conns {
+		if after > 0 {
+			c.shaper.breakAfter(after)
+			continue
+		}
 		c.stop(why)
 		c.raw.Close()
 	}

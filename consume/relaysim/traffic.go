@@ -146,7 +146,7 @@ func (t *traffic) rewrite(tmpl *template) {
 		case t.cfg.KeepKeys:
 		case use.action == "create":
 			rkey = t.clock.tid()
-			t.remember(use.collection, deletableRecord{did: account, rkey: rkey})
+			t.deletable[use.collection] = KeepSome(t.rng, t.deletable[use.collection], deletablePerCollection, deletableRecord{account, rkey})
 		case use.action == "delete":
 			if list := t.deletable[use.collection]; tmpl.ops == 1 && len(list) > 0 {
 				n := t.rng.IntN(len(list))
@@ -160,16 +160,6 @@ func (t *traffic) rewrite(tmpl *template) {
 	t.rkeys = rkeys
 	t.did = t.population.appendDID(t.did[:0], account)
 	t.v.did, t.v.rkeys, t.v.rev = t.did, rkeys, t.clock.tid()
-}
-
-// remember keeps a record for a later delete.
-func (t *traffic) remember(collection string, v deletableRecord) {
-	list := t.deletable[collection]
-	if len(list) < deletablePerCollection {
-		t.deletable[collection] = append(list, v)
-		return
-	}
-	list[t.rng.IntN(len(list))] = v
 }
 
 // batch is a run of messages on their way into the window.

@@ -66,23 +66,11 @@ func (t *truthFile) close() error {
 	return t.f.Close()
 }
 
-// The stand-ins that are marshalled where a hole comes. The fields come in a fixed order before
-// everything that a user has written, so the first occurrence is always the right one.
-const (
-	standInDID  = "did:hole:did"
-	standInRev  = "hole-rev"
-	standInRKey = "hole-rkey"
-	standInTime = "hole-time"
-	standInSeq  = 7_210_340_051
-)
+// truthKeys is what comes before the holes of an event's JSON. The fields come in a fixed order. No
+// text that a user has written looks like one, as its quotes are escaped.
+var truthKeys = map[holeKind]string{holeDID: `"did":"`, holeRev: `"rev":"`, holeRKey: `"rkey":"`, holeSeq: `"seq":`, holeTime: `"time":"`}
 
-// standIn is the text of a stand-in, and the hole that it is replaced by.
-type standIn struct {
-	text string
-	hole
-}
-
-var errStandIn = errors.New("no place for a hole in the JSON")
+var errHole = errors.New("no place for a hole in the JSON")
 
 // addTruth makes the truth lines of the template's frame.
 func (t *template) addTruth(frame []byte) error {
@@ -108,44 +96,29 @@ func (t *template) addLine(e expectation) error {
 	p.hole(holeSeq, 0)
 	p.text(`,"op":` + strconv.Itoa(e.op) + `,"event":`)
 
-	did, rev := standIn{standInDID, hole{kind: holeDID}}, standIn{standInRev, hole{kind: holeRev}}
-	seq, at := standIn{strconv.Itoa(standInSeq), hole{kind: holeSeq}}, standIn{standInTime, hole{kind: holeTime}}
-	stand := []standIn{did}
-	e.event.DID = standInDID
-	switch {
-	case e.event.Commit != nil:
-		c := *e.event.Commit
-		c.Rev, stand = standInRev, append(stand, rev)
-		if i := slices.IndexFunc(t.original.rkeys, func(rkey tid) bool { return rkey.String() == c.RKey }); i >= 0 {
-			c.RKey, stand = standInRKey, append(stand, standIn{standInRKey, hole{kind: holeRKey, rkey: uint16(i)}})
-		}
-		e.event.Commit = &c
-	case e.event.Identity != nil:
-		i := *e.event.Identity
-		i.Did, i.Seq, i.Time = standInDID, standInSeq, standInTime
-		e.event.Identity, stand = &i, append(stand, did, seq, at)
-	case e.event.Account != nil:
-		a := *e.event.Account
-		a.Did, a.Seq, a.Time = standInDID, standInSeq, standInTime
-		e.event.Account, stand = &a, append(stand, did, seq, at)
-	case e.event.Sync != nil:
-		s := *e.event.Sync
-		s.Did, s.Rev, s.Seq, s.Time = standInDID, standInRev, standInSeq, standInTime
-		e.event.Sync, stand = &s, append(stand, did, rev, seq, at)
-	}
-	line, err := json.Marshal(&e.event)
+	event, err := json.Marshal(&e.event)
 	if err != nil {
 		return err
 	}
-	rest := string(line)
-	for _, s := range stand {
-		before, after, ok := strings.Cut(rest, s.text)
-		if !ok {
-			return errStandIn
+	holes, rkey := []holeKind{holeDID, holeDID, holeSeq, holeTime}, -1
+	switch c := e.event.Commit; {
+	case c != nil:
+		holes = []holeKind{holeDID, holeRev}
+		if rkey = slices.IndexFunc(t.original.rkeys, func(k tid) bool { return k.String() == c.RKey }); rkey >= 0 {
+			holes = append(holes, holeRKey)
 		}
-		p.text(before)
-		p.hole(s.kind, s.rkey)
-		rest = after
+	case e.event.Sync != nil:
+		holes = []holeKind{holeDID, holeDID, holeRev, holeSeq, holeTime}
+	}
+	rest := string(event)
+	for _, kind := range holes {
+		before, after, ok := strings.Cut(rest, truthKeys[kind])
+		if !ok {
+			return errHole
+		}
+		p.text(before + truthKeys[kind])
+		p.hole(kind, uint16(rkey))
+		rest = after[strings.IndexAny(after, `",`):] // behind the value
 	}
 	p.text(rest + "}\n")
 	return nil

@@ -114,15 +114,6 @@ func (w *world) account(n int) *account {
 	return a
 }
 
-// post remembers a post that may be liked, reposted and answered.
-func (w *world) post(ref postRef) {
-	if len(w.posts) < recentPosts {
-		w.posts = append(w.posts, ref)
-		return
-	}
-	w.posts[w.rng.IntN(len(w.posts))] = ref
-}
-
 // somePost returns a post to point to: often a recent one, else one from before the world began.
 func (w *world) somePost() postRef {
 	if len(w.posts) > 0 && w.rng.IntN(3) > 0 {
