@@ -158,7 +158,7 @@ func (p *cellParts) count(ctx context.Context, r *ingestResult) error {
 	var profiled errgroup.Group
 	if p.profile != "" {
 		profiled.Go(func() error {
-			profile, err := httpGet(fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", p.server.metrics, int(r.cell.duration.Seconds())))
+			profile, err := httpGet(p.server.metrics, fmt.Sprintf("/debug/pprof/profile?seconds=%d", int(r.cell.duration.Seconds())))
 			return errors.Join(err, os.WriteFile(p.profile, profile, 0o644))
 		})
 	}

@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// internFlags are the flags of bench intern.
+// internFlags are the flags of bench intern, and what it prints to.
 type internFlags struct {
+	out         io.Writer
 	dir         string
 	only        string
 	store       string
@@ -54,7 +55,7 @@ func (f ints) Set(s string) error {
 }
 
 func runIntern(ctx context.Context, args []string, out io.Writer) error {
-	f := internFlags{workers: []int{1, 4, 16, 64, 256}, uris: []int{1_000_000}, instances: []int{1, 2, 4}}
+	f := &internFlags{out: out, workers: []int{1, 4, 16, 64, 256}, uris: []int{1_000_000}, instances: []int{1, 2, 4}}
 	fs := flag.NewFlagSet("bench intern", flag.ContinueOnError)
 	fs.StringVar(&f.only, "only", "", "of schemes, load and instances, between commas; empty: the first two")
 	fs.StringVar(&f.dir, "dir", "", "where stores are made and removed again; empty: the system's temporary directory")
@@ -75,20 +76,9 @@ func runIntern(ctx context.Context, args []string, out io.Writer) error {
 		return fmt.Errorf("-store %q is not pebble, sim or fdb", f.store)
 	}
 	f.only = cmp.Or(f.only, "schemes,load")
-	parts := []struct {
-		name string
-		run  func(context.Context, *internFlags, io.Writer) error
-	}{{"schemes", benchSchemes}, {"load", benchLoad}, {"instances", benchInstances}}
-	if err := checkParts(fs, f.only, "schemes", "load", "instances"); err != nil {
+	parts := parts{{"schemes", f.benchSchemes}, {"load", f.benchLoad}, {"instances", f.benchInstances}}
+	if err := checkParts(fs, f.only, parts.names()...); err != nil {
 		return err
 	}
-	for _, p := range parts {
-		if !picked(f.only, p.name) {
-			continue
-		}
-		if err := p.run(ctx, &f, out); err != nil {
-			return fmt.Errorf("%s: %w", p.name, err)
-		}
-	}
-	return nil
+	return parts.run(ctx, f.only)
 }

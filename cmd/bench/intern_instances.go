@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"io"
 	"sync"
 
 	"github.com/cespare/xxhash/v2"
@@ -44,11 +43,11 @@ func sameUIDs(all []instance) string {
 
 // benchInstances has Interners that share one store resolve the same stream at the same time, each
 // as if it were alone.
-func benchInstances(ctx context.Context, f *internFlags, out io.Writer) error {
+func (f *internFlags) benchInstances(ctx context.Context) error {
 	name := cmp.Or(f.store, "fdb")
-	fmt.Fprintf(out, "Store %s, Interners that resolve the same stream of new URIs, batches of %d, %d in flight each, %d workers each, %v.\n\n",
+	fmt.Fprintf(f.out, "Store %s, Interners that resolve the same stream of new URIs, batches of %d, %d in flight each, %d workers each, %v.\n\n",
 		name, f.block, f.callers, loadWorkers, f.runFor)
-	t := newTable(out, "instances", "URIs/s each (least)", "of one alone", "transactions", "repeated", "p50 ms a batch", "p99 ms", "taken over", "same UIDs")
+	t := newTable(f.out, "instances", "URIs/s each (least)", "of one alone", "transactions", "repeated", "p50 ms a batch", "p99 ms", "taken over", "same UIDs")
 	var alone float64
 	for _, n := range f.instances {
 		store, remove, err := newInternStore(ctx, f, name)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"runtime"
 	"sync/atomic"
@@ -83,7 +82,7 @@ func lasting(d time.Duration) func() bool {
 
 // benchLoad interns new URIs of mostly known DIDs, durably. It prints the rate and, for the
 // embedded store, the bytes on disk. The disk use of a FoundationDB cluster is in fdbcli status.
-func benchLoad(ctx context.Context, f *internFlags, out io.Writer) error {
+func (f *internFlags) benchLoad(ctx context.Context) error {
 	name := cmp.Or(f.store, "pebble")
 	store, remove, err := newInternStore(ctx, f, name)
 	if err != nil {
@@ -98,13 +97,13 @@ func benchLoad(ctx context.Context, f *internFlags, out io.Writer) error {
 		return err
 	}
 	defer in.Close()
-	fmt.Fprintf(out, "Store %s, new URIs, %d URIs a DID, batches of %d, %d in flight, %d workers; %d CPUs.\n\n", name, urisPerDID, f.block,
+	fmt.Fprintf(f.out, "Store %s, new URIs, %d URIs a DID, batches of %d, %d in flight, %d workers; %d CPUs.\n\n", name, urisPerDID, f.block,
 		f.callers, loadWorkers, runtime.NumCPU())
 	heads := []string{"URIs", "URIs/s since the row before", "p50 ms a batch", "p99 ms"}
 	if embedded != nil {
 		heads = append(heads, "bytes a URI as it lies", "compacted", "write amplification", "peak heap MiB")
 	}
-	t := newTable(out, heads...)
+	t := newTable(f.out, heads...)
 	l, done := newLoader(in, f.block, f.callers), 0
 	for _, n := range f.uris {
 		if n <= done {

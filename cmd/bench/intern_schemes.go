@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"io"
 	"sync/atomic"
 	"time"
 
@@ -34,14 +33,14 @@ func schemes() []scheme {
 
 // benchSchemes prints a table for each store: every scheme of giving UIDs, with every number of
 // workers.
-func benchSchemes(ctx context.Context, f *internFlags, out io.Writer) error {
+func (f *internFlags) benchSchemes(ctx context.Context) error {
 	stores := []string{"sim", "pebble"}
 	if f.store != "" {
 		stores = []string{f.store}
 	}
 	for _, store := range stores {
-		fmt.Fprintf(out, "Store %s, both directions written, strings that are all new, %v a cell.\n\n", store, f.cell)
-		t := newTable(out, "scheme", "workers", "UIDs/s", "conflicts", "p50 ms", "p99 ms")
+		fmt.Fprintf(f.out, "Store %s, both directions written, strings that are all new, %v a cell.\n\n", store, f.cell)
+		t := newTable(f.out, "scheme", "workers", "UIDs/s", "conflicts", "p50 ms", "p99 ms")
 		for _, s := range schemes() {
 			if s.store != "" && s.store != store {
 				continue

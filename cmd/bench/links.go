@@ -62,14 +62,9 @@ func runLinks(ctx context.Context, args []string, out io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(b.work)) }()
 	b.stream = newLinkStream(2 * b.requests)
-	for _, part := range []struct {
-		name string
-		run  func(context.Context) error
-	}{{"making links", b.feed}, {"serving links", b.serve}, {"building links", b.build}, {"following a stream", b.follow}} {
-		say("%s", part.name)
-		if err := part.run(ctx); err != nil {
-			return fmt.Errorf("%s: %w", part.name, err)
-		}
+	parts := parts{{"making links", b.feed}, {"serving links", b.serve}, {"building links", b.build}, {"following a stream", b.follow}}
+	if err := parts.run(ctx, ""); err != nil {
+		return err
 	}
 	printMachine(out)
 	fmt.Fprintf(out, "%s bytes of memory are Pebble's and %s for the overlay and accounts, as of millrace serve --memory 256MiB.\n"+

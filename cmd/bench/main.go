@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // command is one sub-command.
@@ -61,6 +62,34 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return fmt.Errorf("there is no command %q", args[0])
 	}
 	return flag.ErrHelp
+}
+
+// parts are the parts of a subject, by the names that -only picks them by.
+type parts []struct {
+	name string
+	run  func(ctx context.Context) error
+}
+
+func (parts parts) names() (names []string) {
+	for _, p := range parts {
+		names = append(names, p.name)
+	}
+	return names
+}
+
+// run runs the parts that are picked, one after the other.
+func (parts parts) run(ctx context.Context, only string) error {
+	begun := time.Now()
+	for _, p := range parts {
+		if !picked(only, p.name) {
+			continue
+		}
+		say("%s, at %.0f s", p.name, time.Since(begun).Seconds())
+		if err := p.run(ctx); err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+	}
+	return nil
 }
 
 // picked says whether -only picks a part. An empty one picks all.

@@ -28,28 +28,7 @@ type replayFlags struct {
 	memory   string
 }
 
-// replayPart is one part of the measurement.
-type replayPart struct {
-	name string
-	run  func(b *replayBench, ctx context.Context) error
-}
-
-func replayParts() []replayPart {
-	return []replayPart{
-		{"all", (*replayBench).measureAll},
-		{"cold", (*replayBench).measureCold},
-		{"filters", (*replayBench).measureFilters},
-		{"live", (*replayBench).measureLive},
-		{"start", (*replayBench).measureStart},
-		{"disk", (*replayBench).measureDisk},
-	}
-}
-
-func (f *replayFlags) parse(args []string) error {
-	var parts []string
-	for _, p := range replayParts() {
-		parts = append(parts, p.name)
-	}
+func (f *replayFlags) parse(args, parts []string) error {
 	fs := flag.NewFlagSet("bench replay", flag.ContinueOnError)
 	fs.StringVar(&f.dir, "dir", "", "`directory` that the log is kept in between runs; default: millrace-bench in the user's cache directory")
 	fs.StringVar(&f.bin, "bin", "", "directory of millrace and relaysim; empty: they are built")
@@ -93,7 +72,9 @@ type replayBench struct {
 // socket.
 func runReplay(ctx context.Context, args []string, out io.Writer) (err error) {
 	b := &replayBench{replayFlags: &replayFlags{}}
-	if err := b.parse(args); err != nil {
+	parts := parts{{"all", b.measureAll}, {"cold", b.measureCold}, {"filters", b.measureFilters}, {"live", b.measureLive},
+		{"start", b.measureStart}, {"disk", b.measureDisk}}
+	if err := b.parse(args, parts.names()); err != nil {
 		return err
 	}
 	params := replayParams{replayGenerator, replay.FormatVersion, b.events}
@@ -109,15 +90,8 @@ func runReplay(ctx context.Context, args []string, out io.Writer) (err error) {
 		return err
 	}
 	b.t = newTable(out, "replay", "millrace", "the Jetstream way", "bare", "ratio")
-	begun := time.Now()
-	for _, p := range replayParts() {
-		if !picked(b.only, p.name) {
-			continue
-		}
-		say("%s, at %.0f s", p.name, time.Since(begun).Seconds())
-		if err := p.run(b, ctx); err != nil {
-			return fmt.Errorf("%s: %w", p.name, err)
-		}
+	if err := parts.run(ctx, b.only); err != nil {
+		return err
 	}
 	printMachine(out)
 	fmt.Fprintln(out, b.describe())

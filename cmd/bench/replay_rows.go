@@ -257,7 +257,7 @@ func (b *replayBench) measureStart(ctx context.Context) error {
 			}
 			begun := time.Now()
 			err = b.withServer(ctx, func(s *server) error {
-				_, err := httpGet("http://" + s.addr + "/cursors")
+				_, err := httpGet(s.addr, "/cursors")
 				took[i] = max(took[i], time.Since(begun))
 				return err
 			})

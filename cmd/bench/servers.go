@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -46,7 +44,7 @@ func listening(address *string) func(string) bool {
 
 // messages returns how many frames the relay has made.
 func (r *relay) messages() (int64, error) {
-	raw, err := httpGet("http" + strings.TrimPrefix(r.url, "ws") + "/admin/status")
+	raw, err := httpGet(strings.TrimPrefix(r.url, "ws://"), "/admin/status")
 	if err != nil {
 		return 0, err
 	}
@@ -166,24 +164,10 @@ func (s *server) blocks() (n blockCounts, err error) {
 	if s.metrics == "" {
 		return n, nil
 	}
-	raw, err := httpGet("http://" + s.metrics + "/metrics")
+	raw, err := httpGet(s.metrics, "/metrics")
 	for line := range strings.Lines(string(raw)) {
 		_, _ = fmt.Sscanf(line, "millrace_pipeline_block_events_count %g", &n.blocks) // of its line only
 		_, _ = fmt.Sscanf(line, "millrace_pipeline_block_events_sum %g", &n.events)
 	}
 	return n, err
-}
-
-// httpGet returns what an address of this machine answers.
-func httpGet(address string) ([]byte, error) {
-	response, err := http.Get(address) //nolint:noctx // on this machine, and answered in time
-	if err != nil {
-		return nil, err
-	}
-	defer response.Body.Close()
-	raw, err := io.ReadAll(response.Body)
-	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s: %.300s", address, response.Status, raw)
-	}
-	return raw, err
 }

@@ -179,7 +179,17 @@ func (c *httpClient) get(path string) ([]byte, error) {
 	case err != nil:
 		return nil, fmt.Errorf("get %s: %w", path, err)
 	case resp.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("get %s: %s: %s", path, resp.Status, body)
+		return nil, fmt.Errorf("get %s: %s: %.300s", path, resp.Status, body)
 	}
 	return body, nil
+}
+
+// httpGet does one request on a connection of its own.
+func httpGet(host, path string) ([]byte, error) {
+	client, err := dialHTTP(context.Background(), host) // on this machine, and answered in time
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	return client.get(path)
 }
