@@ -87,34 +87,42 @@ type lookup struct {
 	foundStrings []string
 }
 
-// run does l. On an error it has answered.
-func (a *lookupAPI) run(l *lookup, w http.ResponseWriter, r *http.Request) bool {
-	if !a.givesUIDs(w) {
-		return false
+// answer makes a handler of f, which returns what to answer with as JSON. Without a UID store the
+// answer is 404.
+func (a *lookupAPI) answer(f func(w http.ResponseWriter, r *http.Request) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var answer any
+		err := notFound("", "this server gives no UIDs (--intern=off)")
+		if a.uids != nil {
+			answer, err = f(w, r)
+		}
+		if err != nil {
+			refusalOf(err).write(w)
+			return
+		}
+		writeJSON(w, http.StatusOK, answer)
 	}
+}
+
+// run does l.
+func (a *lookupAPI) run(ctx context.Context, l *lookup) error {
 	l.foundUIDs = make([]uint64, len(l.strings))
 	l.foundStrings = make([]string, len(l.uids))
-	err := a.inTurn(r.Context(), func(ctx context.Context) error {
+	err := a.inTurn(ctx, func(ctx context.Context) error {
 		if err := a.uids.LookupStrings(ctx, l.strings, l.foundUIDs); err != nil {
 			return err
 		}
 		return a.uids.LookupUIDs(ctx, l.uids, l.foundStrings)
 	})
-	invalid, ok := errors.AsType[*intern.InvalidError](err)
-	switch {
-	case ok:
-		http.Error(w, fmt.Sprintf("%.200q is %v", l.strings[invalid.Index], invalid), http.StatusBadRequest)
-	case errors.Is(err, errNoTurn):
-		tooManyRequests().write(w)
-	case err != nil:
-		unavailable("", err.Error()).write(w)
+	if invalid, ok := errors.AsType[*intern.InvalidError](err); ok {
+		return fmt.Errorf("%.200q is %w", l.strings[invalid.Index], invalid)
 	}
-	return err == nil
+	return err
 }
 
 var (
 	errUIDStore = errors.New("the UID store does not answer")
-	errNoTurn   = fmt.Errorf("%w: too many look-ups at once", errUIDStore)
+	errNoTurn   = fmt.Errorf("%w: too many look-ups at once: try again in five seconds", errUIDStore)
 )
 
 // inTurn calls f, which reads the UID store, once fewer than lookupsAtOnce others do. It returns
@@ -138,77 +146,61 @@ func (a *lookupAPI) inTurn(client context.Context, f func(context.Context) error
 	return errUIDStore
 }
 
-// givesUIDs reports whether the server has a UID store. Without one it has answered 404.
-func (a *lookupAPI) givesUIDs(w http.ResponseWriter) bool {
-	if a.uids == nil {
-		http.Error(w, "this server gives no UIDs (--intern=off)", http.StatusNotFound)
-	}
-	return a.uids != nil
-}
-
-func tooManyRequests() *refusal {
-	return unavailable("", "too many such requests at once: try again in five seconds")
-}
-
 // takeBatchTurn waits for one of batches, before any of the body is read: waiting takes no memory.
 // It first waits until no other message of the address is on its way: one that sends slowly takes
-// one of batches at most. The caller calls done, unless it is refused.
-func (a *lookupAPI) takeBatchTurn(r *http.Request) (done func(), refused *refusal) {
+// one of batches at most. The caller calls done, unless there is an error.
+func (a *lookupAPI) takeBatchTurn(r *http.Request) (done func(), err error) {
+	refused := unavailable("", "too many such requests at once: try again in five seconds")
 	ctx, cancel := context.WithTimeout(r.Context(), lookupTimeout)
 	defer cancel()
 	client, _ := a.admission.ClientOf(r)
 	claim, err := a.admission.ClaimMessage(client, ctx.Done(), lookupTimeout)
 	if err != nil {
-		return nil, tooManyRequests()
+		return nil, refused
 	}
 	select {
 	case a.batches <- struct{}{}:
 		return func() { <-a.batches; claim.Release() }, nil
 	case <-ctx.Done():
 		claim.Release()
-		return nil, tooManyRequests()
+		return nil, refused
 	}
 }
 
 // handleUIDOf answers GET /uid?did=… and /uid?uri=….
-func (a *lookupAPI) handleUIDOf(w http.ResponseWriter, r *http.Request) {
+func (a *lookupAPI) handleUIDOf(_ http.ResponseWriter, r *http.Request) (any, error) {
 	q := r.URL.Query()
 	did, uri := q.Get("did"), q.Get("uri")
 	if (did == "") == (uri == "") {
-		http.Error(w, "ask for one of /uid?did=<DID>, /uid?uri=<AT URI> and /uid/<UID>", http.StatusBadRequest)
-		return
+		return nil, errors.New("ask for one of /uid?did=<DID>, /uid?uri=<AT URI> and /uid/<UID>")
 	}
 	l := lookup{strings: []string{did + uri}}
 	if isURI(l.strings[0]) != (uri != "") {
-		http.Error(w, fmt.Sprintf("%.200q: a DID is asked for with did=, an AT URI (at://…) with uri=", l.strings[0]), http.StatusBadRequest)
-		return
+		return nil, fmt.Errorf("%.200q: a DID is asked for with did=, an AT URI (at://…) with uri=", l.strings[0])
 	}
-	if !a.run(&l, w, r) {
-		return
+	if err := a.run(r.Context(), &l); err != nil {
+		return nil, err
 	}
 	if l.foundUIDs[0] == 0 {
-		http.Error(w, fmt.Sprintf("%.200q has no UID", l.strings[0]), http.StatusNotFound)
-		return
+		return nil, notFound("", "%.200q has no UID", l.strings[0])
 	}
-	writeJSON(w, http.StatusOK, newUIDJSON(l.foundUIDs[0], l.strings[0]))
+	return newUIDJSON(l.foundUIDs[0], l.strings[0]), nil
 }
 
 // handleUID answers GET /uid/{uid}.
-func (a *lookupAPI) handleUID(w http.ResponseWriter, r *http.Request) {
+func (a *lookupAPI) handleUID(_ http.ResponseWriter, r *http.Request) (any, error) {
 	uid, err := parseUID(r.PathValue("uid"))
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
+		return nil, err
 	}
 	l := lookup{uids: []uint64{uid}}
-	if !a.run(&l, w, r) {
-		return
+	if err := a.run(r.Context(), &l); err != nil {
+		return nil, err
 	}
 	if l.foundStrings[0] == "" {
-		http.Error(w, fmt.Sprintf("UID %d stands for nothing", uid), http.StatusNotFound)
-		return
+		return nil, notFound("", "UID %d stands for nothing", uid)
 	}
-	writeJSON(w, http.StatusOK, newUIDJSON(uid, l.foundStrings[0]))
+	return newUIDJSON(uid, l.foundStrings[0]), nil
 }
 
 func parseUID(s string) (uint64, error) {
@@ -221,31 +213,32 @@ func parseUID(s string) (uint64, error) {
 
 // handleUIDs answers POST /uids: {"strings":[…],"uids":["…"]} is answered with two objects of the
 // same names, that map each to what it stands for, null if unknown.
-func (a *lookupAPI) handleUIDs(w http.ResponseWriter, r *http.Request) {
-	if !a.givesUIDs(w) {
-		return
-	}
-	done, refused := a.takeBatchTurn(r)
-	if refused != nil {
-		refused.write(w)
-		return
+func (a *lookupAPI) handleUIDs(w http.ResponseWriter, r *http.Request) (any, error) {
+	done, err := a.takeBatchTurn(r)
+	if err != nil {
+		return nil, err
 	}
 	defer done()
-	request, ok := a.readBatch(w, r)
-	if !ok {
-		return
+	var request batch
+	err = a.readBody(w, r, maxLookupBytes, func(body io.Reader) (err error) {
+		if request, err = decodeBatch(body); err != nil && !errors.Is(err, errManyLookups) {
+			err = fmt.Errorf(`the body is not {"strings":["<DID or AT URI>",…],"uids":["<UID>",…]}: %w`, err)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	l := lookup{strings: request.strings}
 	for _, s := range request.uids {
 		uid, err := parseUID(s)
 		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
+			return nil, err
 		}
 		l.uids = append(l.uids, uid)
 	}
-	if !a.run(&l, w, r) {
-		return
+	if err := a.run(r.Context(), &l); err != nil {
+		return nil, err
 	}
 	answer := struct {
 		Strings map[string]*string `json:"strings"`
@@ -263,7 +256,7 @@ func (a *lookupAPI) handleUIDs(w http.ResponseWriter, r *http.Request) {
 			answer.UIDs[uid] = &found
 		}
 	}
-	writeJSON(w, http.StatusOK, answer)
+	return answer, nil
 }
 
 // batch is the body of a POST /uids.
@@ -272,22 +265,8 @@ type batch struct {
 	uids    []string
 }
 
-// readBatch reads the body within bodyTimeout. If it fails it has answered.
-func (a *lookupAPI) readBatch(w http.ResponseWriter, r *http.Request) (b batch, ok bool) {
-	refused := a.readBody(w, r, maxLookupBytes, func(body io.Reader) (err error) {
-		if b, err = decodeBatch(body); err != nil && !errors.Is(err, errManyLookups) {
-			err = fmt.Errorf(`the body is not {"strings":["<DID or AT URI>",…],"uids":["<UID>",…]}: %w`, err)
-		}
-		return err
-	})
-	if refused != nil {
-		refused.write(w)
-	}
-	return b, refused == nil
-}
-
 // readBody has the body read, which has maxBytes at most and arrives within bodyTimeout.
-func (a *lookupAPI) readBody(w http.ResponseWriter, r *http.Request, maxBytes int64, read func(io.Reader) error) *refusal {
+func (a *lookupAPI) readBody(w http.ResponseWriter, r *http.Request, maxBytes int64, read func(io.Reader) error) error {
 	// A client that sends little by little must not keep its turn. Tests' recorders have no
 	// deadlines. If the connection is gone, reading fails.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(a.bodyTimeout))
@@ -295,8 +274,6 @@ func (a *lookupAPI) readBody(w http.ResponseWriter, r *http.Request, maxBytes in
 	var tooLarge *http.MaxBytesError
 	var netErr net.Error
 	switch {
-	case err == nil:
-		return nil
 	case errors.As(err, &tooLarge):
 		return &refusal{
 			status: http.StatusRequestEntityTooLarge, name: "PayloadTooLarge",
@@ -308,7 +285,7 @@ func (a *lookupAPI) readBody(w http.ResponseWriter, r *http.Request, maxBytes in
 			text: fmt.Sprintf("the body did not arrive within %v", a.bodyTimeout),
 		}
 	}
-	return badRequest(err)
+	return err
 }
 
 var errManyLookups = fmt.Errorf("more than %d look-ups at once", maxLookups)

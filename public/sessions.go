@@ -29,7 +29,7 @@ func (s *sessions) addServer(hs *http.Server) bool {
 }
 
 // register makes room for sub among maxConnections, unless the server is full or closing.
-func (s *sessions) register(sub *subscriber, maxConnections int) *refusal {
+func (s *sessions) register(sub *subscriber, maxConnections int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {

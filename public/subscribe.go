@@ -25,17 +25,37 @@ const (
 // handshakeTimeout bounds how long the answer to a handshake may take to be sent.
 const handshakeTimeout = 10 * time.Second
 
-// refusal is an error before the upgrade.
+// refusal is an error that has an HTTP status of its own.
 type refusal struct {
 	status     int
-	reason     string // for the metric
-	name       string // of the error, on v2's wire; "": that of the status
+	reason     string // for the metric of those that are no subscribers
+	name       string // on v2's wire; "": that of the status
 	text       string // for the client
 	retryAfter time.Duration
 }
 
-func badRequest(err error) *refusal {
-	return &refusal{status: http.StatusBadRequest, reason: rejectBadRequest, text: err.Error()}
+func (f *refusal) Error() string { return f.text }
+
+// refusalOf returns the answer to a request that failed: an error of no other kind is the client's.
+func refusalOf(err error) *refusal {
+	refused, ok := errors.AsType[*refusal](err)
+	switch {
+	case ok:
+		return refused
+	case errors.Is(err, errFilterMemory):
+		return unavailable(rejectMemory, err.Error())
+	case errors.Is(err, errUIDStore):
+		return unavailable(rejectUIDStore, err.Error())
+	}
+	return badRequest("", err)
+}
+
+func badRequest(name string, err error) *refusal {
+	return &refusal{status: http.StatusBadRequest, reason: rejectBadRequest, name: name, text: err.Error()}
+}
+
+func notFound(name, format string, args ...any) error {
+	return &refusal{status: http.StatusNotFound, name: name, text: fmt.Sprintf(format, args...)}
 }
 
 func unavailable(reason, text string) *refusal {
@@ -58,35 +78,32 @@ func (s *Server) handleSubscribe(w http.ResponseWriter, r *http.Request) {
 	s.subscribe(w, r, s.parseV1Options, (*refusal).write)
 }
 
-func (s *Server) parseV1Options(r *http.Request) (options, *refusal) {
+func (s *Server) parseV1Options(r *http.Request) (options, error) {
 	opts, err := parseOptions(r)
 	if err == nil {
 		err = s.checkReferences(&opts)
 	}
-	if err != nil {
-		return opts, badRequest(err)
-	}
-	return opts, nil
+	return opts, err
 }
 
 // subscribe upgrades the connection and leaves it to a subscriber of its own. It answers with write
 // if it refuses.
 func (s *Server) subscribe(
-	w http.ResponseWriter, r *http.Request, parse func(*http.Request) (options, *refusal), write func(*refusal, http.ResponseWriter),
+	w http.ResponseWriter, r *http.Request, parse func(*http.Request) (options, error), write func(*refusal, http.ResponseWriter),
 ) {
-	client, refused := s.admit(r)
-	if refused != nil {
-		s.rejected(client, refused.reason)
-		write(refused, w)
-		return
-	}
-	opts, refused := parse(r)
+	client, err := s.admit(r)
 	var sub *subscriber
-	if refused == nil {
-		sub, refused = s.newSubscriber(r.Context(), client, opts)
+	if err == nil {
+		var opts options
+		if opts, err = parse(r); err == nil {
+			sub, err = s.newSubscriber(r.Context(), client, opts)
+		}
+		if err != nil {
+			s.admission.Leave(client)
+		}
 	}
-	if refused != nil {
-		s.admission.Leave(client)
+	if err != nil {
+		refused := refusalOf(err)
 		s.rejected(client, refused.reason)
 		write(refused, w)
 		return
@@ -105,9 +122,9 @@ func (s *Server) rejected(client netip.Addr, reason string) {
 	s.cfg.Logger.Debug("client turned away", "address", client, "reason", reason)
 }
 
-// admit checks the client's address. If it returns no refusal, the caller must call
+// admit checks the client's address. If it returns no error, the caller must call
 // s.admission.Leave when the client leaves.
-func (s *Server) admit(r *http.Request) (netip.Addr, *refusal) {
+func (s *Server) admit(r *http.Request) (netip.Addr, error) {
 	client, forwards := s.admission.ClientOf(r)
 	if forwards {
 		s.metrics.forwarded.Inc()
@@ -137,21 +154,14 @@ func (s *Server) admit(r *http.Request) (netip.Addr, *refusal) {
 
 // newSubscriber makes one with these options. It is registered and its filter counted; forget
 // undoes both.
-func (s *Server) newSubscriber(ctx context.Context, client netip.Addr, opts options) (*subscriber, *refusal) {
-	enc, refused := s.encoder(opts.dictionary)
-	if refused != nil {
-		return nil, refused
+func (s *Server) newSubscriber(ctx context.Context, client netip.Addr, opts options) (*subscriber, error) {
+	enc, err := s.encoder(opts.dictionary)
+	if err != nil {
+		return nil, err
 	}
 	f, err := s.compile(ctx, opts.wants, opts.kinds, client)
-	switch {
-	case errors.Is(err, errFilterMemory):
-		return nil, unavailable(rejectMemory, err.Error())
-	case errors.Is(err, errUIDStore):
-		return nil, unavailable(rejectUIDStore, err.Error())
-	case errors.Is(err, errInvalidOptions):
-		return nil, badRequest(err)
-	case err != nil:
-		return nil, badRequest(invalidOption("%v", err))
+	if err != nil {
+		return nil, err
 	}
 	opts.wants = nil
 	sub := &subscriber{
@@ -164,26 +174,26 @@ func (s *Server) newSubscriber(ctx context.Context, client netip.Addr, opts opti
 	if opts.v2 {
 		sub.out.messages.v2Seq = s.events.v2Seq
 	}
-	if refused := sub.openReader(); refused != nil {
+	if err := sub.openReader(); err != nil {
 		f.release()
-		return nil, refused
+		return nil, err
 	}
-	if refused := s.register(sub, s.cfg.MaxConnections); refused != nil {
+	if err := s.register(sub, s.cfg.MaxConnections); err != nil {
 		sub.reader.Close()
 		f.release()
-		return nil, refused
+		return nil, err
 	}
 	return sub, nil
 }
 
 // encoder returns the encoder of a dictionary that a client asks for, nil for ID 0.
-func (s *Server) encoder(id uint32) (*dict.Encoder, *refusal) {
+func (s *Server) encoder(id uint32) (*dict.Encoder, error) {
 	if id == 0 {
 		return nil, nil
 	}
 	if _, ok := s.cfg.Dictionaries.Get(id); !ok {
-		return nil, badRequest(invalidOption("unknown zstdDictionary %d: the stored one is %d, /dictionaries lists all",
-			id, s.cfg.Dictionaries.Stored().ID()))
+		return nil, invalidOption("unknown zstdDictionary %d: the stored one is %d, /dictionaries lists all",
+			id, s.cfg.Dictionaries.Stored().ID())
 	}
 	enc, err := s.cfg.Dictionaries.Encoder(id)
 	if err != nil {
@@ -192,9 +202,9 @@ func (s *Server) encoder(id uint32) (*dict.Encoder, *refusal) {
 	return enc, nil
 }
 
-// openReader makes the subscriber's reader, in place of the one that it may have. If it refuses,
-// the subscriber has none.
-func (s *subscriber) openReader() *refusal {
+// openReader makes the subscriber's reader, in place of the one that it may have. After an error it
+// has none.
+func (s *subscriber) openReader() error {
 	if s.reader != nil {
 		s.reader.Close()
 		s.reader = nil
@@ -214,15 +224,15 @@ func (s *subscriber) openReader() *refusal {
 	if oldest, clamped := r.Clamped(); clamped && s.opts.strict {
 		r.Close()
 		if oldest == (replay.Point{}) {
-			return badRequest(invalidOption("cursor %s is older than the log, which is empty: all of it was trimmed; leave the cursor out", s.opts.cursor))
+			return invalidOption("cursor %s is older than the log, which is empty: all of it was trimmed; leave the cursor out", s.opts.cursor)
 		}
-		return badRequest(invalidOption("cursor %s is older than the log, whose oldest is %d (%s)",
-			s.opts.cursor, oldest.TimeUS, oldest.Position))
+		return invalidOption("cursor %s is older than the log, whose oldest is %d (%s)",
+			s.opts.cursor, oldest.TimeUS, oldest.Position)
 	}
 	if s.opts.strict && s.wantsReferences() {
 		if begin, before := s.server.beforeReferences(r); before {
 			r.Close()
-			return badRequest(invalidOption("cursor %s is older than the references in the log, which begin after %s", s.opts.cursor, begin.Position))
+			return invalidOption("cursor %s is older than the references in the log, which begin after %s", s.opts.cursor, begin.Position)
 		}
 	}
 	s.reader = r

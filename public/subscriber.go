@@ -215,11 +215,11 @@ func (s *subscriber) awaitHello() error {
 		if s.takeFilter() {
 			// Live means live from now on.
 			s.out.lastMessage = time.Now()
-			switch refused := s.openReader(); {
-			case refused == nil:
-			case refused.status == http.StatusBadRequest && s.filter.byReference:
-				s.end(invalidEnding(errors.New(refused.text)))
-			case refused.status == http.StatusBadRequest: // it was all right when it connected
+			switch err := s.openReader(); {
+			case err == nil:
+			case refusalOf(err).status == http.StatusBadRequest && s.filter.byReference:
+				s.end(invalidEnding(err))
+			case refusalOf(err).status == http.StatusBadRequest: // it was all right when it connected
 				s.end(endingOfReaderError(replay.ErrTrimmed))
 			default:
 				s.end(endingOfReaderError(replay.ErrClosed))

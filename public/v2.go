@@ -10,6 +10,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"millrace/public/internal/viewapi"
 	"millrace/replay"
 )
 
@@ -36,15 +37,15 @@ const (
 func (s *Server) withV2(next http.Handler) http.Handler {
 	type endpoint struct {
 		method string
-		handle http.HandlerFunc
+		handle func(http.ResponseWriter, *http.Request) error
 	}
 	endpoints := map[string]endpoint{
 		"subscribeEvents":   {http.MethodGet, s.handleSubscribeEvents},
 		"getZstdDictionary": {http.MethodGet, s.handleZstdDictionary},
 		"planSnapshot":      {http.MethodPost, s.handlePlanSnapshot},
-		"listSegments":      {http.MethodGet, s.handleListSegments},
-		"getSegment":        {http.MethodGet, s.handleGetSegment},
-		"getBlock":          {http.MethodGet, s.handleGetBlock},
+		"listSegments":      {http.MethodGet, handleListSegments},
+		"getSegment":        {http.MethodGet, handleGetSegment},
+		"getBlock":          {http.MethodGet, handleGetBlock},
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name, ok := strings.CutPrefix(r.URL.Path, v2Prefix)
@@ -52,40 +53,26 @@ func (s *Server) withV2(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
+		var err error
 		switch e, known := endpoints[name]; {
 		case !known:
-			writeV2Error(w, http.StatusNotImplemented, "MethodNotImplemented", "this server has no such method")
+			err = &refusal{status: http.StatusNotImplemented, name: "MethodNotImplemented", text: "this server has no such method"}
 		case r.Method != e.method && (r.Method != http.MethodHead || e.method != http.MethodGet):
 			w.Header().Set("Allow", e.method)
-			writeV2Error(w, http.StatusMethodNotAllowed, "MethodNotAllowed", "this method takes "+e.method)
+			err = &refusal{status: http.StatusMethodNotAllowed, name: "MethodNotAllowed", text: "this method takes " + e.method}
 		default:
-			e.handle(w, r)
+			err = e.handle(w, r)
+		}
+		if err != nil {
+			refusalOf(err).writeV2(w)
 		}
 	})
 }
 
-// writeV2Error answers with an error, its message cut to what fits.
-func writeV2Error(w http.ResponseWriter, status int, name, message string) {
-	var body []byte
-	for {
-		body, _ = json.Marshal(struct { // strings always can
-			Error   string `json:"error"`
-			Message string `json:"message"`
-		}{name, message})
-		if len(body) <= maxV2ErrorBytes {
-			break
-		}
-		message = cutAt(message, len(message)*3/4)
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_, _ = w.Write(body) // the client may be gone
-}
-
-// writeV2 answers as v2's endpoints do.
+// writeV2 answers as v2's endpoints do, with the text cut to what fits.
 func (f *refusal) writeV2(w http.ResponseWriter) {
 	f.setRetryAfter(w)
-	name := f.name
+	name, message := f.name, f.text
 	if name == "" {
 		switch f.status {
 		case http.StatusTooManyRequests:
@@ -96,11 +83,22 @@ func (f *refusal) writeV2(w http.ResponseWriter) {
 			name = v2InvalidRequest
 		}
 	}
-	writeV2Error(w, f.status, name, f.text)
+	var body []byte
+	for {
+		body, _ = json.Marshal(&viewapi.Error{Name: name, Message: message}) // strings always can
+		if len(body) <= maxV2ErrorBytes {
+			break
+		}
+		message = cutAt(message, len(message)*3/4)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(f.status)
+	_, _ = w.Write(body) // the client may be gone
 }
 
-func (s *Server) handleSubscribeEvents(w http.ResponseWriter, r *http.Request) {
+func (s *Server) handleSubscribeEvents(w http.ResponseWriter, r *http.Request) error {
 	s.subscribe(w, r, s.parseV2Options, (*refusal).writeV2)
+	return nil
 }
 
 // refuseV2Handshake answers a request for subscribeEvents that is no websocket handshake.
@@ -110,20 +108,18 @@ func refuseV2Handshake(w http.ResponseWriter, r *http.Request, status int, reaso
 		w.Header().Set("Upgrade", "websocket")
 		status, reason = http.StatusUpgradeRequired, errors.New("this method is a websocket: send an upgrade request")
 	}
-	writeV2Error(w, status, v2InvalidRequest, reason.Error())
+	(&refusal{status: status, text: reason.Error()}).writeV2(w)
 }
 
 // refusalOfReader returns the answer to a request for whose cursor there is no reader.
-func (o *options) refusalOfReader(err error) *refusal {
+func (o *options) refusalOfReader(err error) error {
 	switch {
 	case errors.Is(err, replay.ErrUnknownStream):
-		return badRequest(invalidOption("cursor %s: %v", o.cursor, err))
+		return invalidOption("cursor %s: %v", o.cursor, err)
 	case errors.Is(err, replay.ErrTooOld):
-		f := badRequest(err)
-		f.name = v2CursorTooOld
-		return f
+		return badRequest(v2CursorTooOld, err)
 	case errors.Is(err, replay.ErrV2Seqs): // a permanent error: v2's client tries others again
-		return badRequest(err)
+		return err
 	}
 	return unavailable(rejectShutdown, "the server cannot read its log: try again later")
 }

@@ -21,19 +21,17 @@ const (
 )
 
 // handleZstdDictionary serves a dictionary's file, the stored one's without an ID.
-func (s *Server) handleZstdDictionary(w http.ResponseWriter, r *http.Request) {
+func (s *Server) handleZstdDictionary(w http.ResponseWriter, r *http.Request) error {
 	d := s.cfg.Dictionaries.Stored()
 	h := w.Header()
 	if q := r.URL.Query(); q.Has("id") {
 		id, err := strconv.ParseInt(q.Get("id"), 10, 64)
 		if err != nil {
-			writeV2Error(w, http.StatusBadRequest, v2InvalidRequest, "id is no integer: it is a dictionary's ID, or is left out for the current one")
-			return
+			return errors.New("id is no integer: it is a dictionary's ID, or is left out for the current one")
 		}
 		named, ok := s.cfg.Dictionaries.Get(uint32(id))
 		if !ok || int64(uint32(id)) != id {
-			writeV2Error(w, http.StatusNotFound, "DictionaryNotFound", fmt.Sprintf("unknown dictionary %d: the current one is %d", id, d.ID()))
-			return
+			return notFound("DictionaryNotFound", "unknown dictionary %d: the current one is %d", id, d.ID())
 		}
 		d = named
 		h.Set("Cache-Control", "public, max-age=31536000, immutable")
@@ -42,6 +40,7 @@ func (s *Server) handleZstdDictionary(w http.ResponseWriter, r *http.Request) {
 	h.Set("ETag", fmt.Sprintf(`"zstd-dict-%d"`, d.ID()))
 	h.Set("X-Zstd-Dictionary-Id", strconv.FormatUint(uint64(d.ID()), 10))
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(d.Bytes()))
+	return nil
 }
 
 // emptyPlan says that everything comes over the websocket.
@@ -73,16 +72,15 @@ func (p *planRequest) check() error {
 }
 
 // handlePlanSnapshot answers a valid request with the empty plan.
-func (s *Server) handlePlanSnapshot(w http.ResponseWriter, r *http.Request) {
+func (s *Server) handlePlanSnapshot(w http.ResponseWriter, r *http.Request) error {
 	if r.ContentLength < 0 || r.ContentLength > smallPlanBytes {
-		done, refused := s.lookups.takeBatchTurn(r)
-		if refused != nil {
-			refused.writeV2(w)
-			return
+		done, err := s.lookups.takeBatchTurn(r)
+		if err != nil {
+			return err
 		}
 		defer done()
 	}
-	refused := s.lookups.readBody(w, r, maxPlanBytes, func(body io.Reader) error {
+	err := s.lookups.readBody(w, r, maxPlanBytes, func(body io.Reader) error {
 		var p planRequest
 		raw, err := io.ReadAll(body)
 		if err == nil && len(raw) > 0 {
@@ -93,11 +91,11 @@ func (s *Server) handlePlanSnapshot(w http.ResponseWriter, r *http.Request) {
 		}
 		return p.check()
 	})
-	if refused != nil {
-		refused.writeV2(w)
-		return
+	if err != nil {
+		return err
 	}
 	writeV2JSON(w, emptyPlan)
+	return nil
 }
 
 func writeV2JSON(w http.ResponseWriter, body string) {
@@ -106,39 +104,37 @@ func writeV2JSON(w http.ResponseWriter, body string) {
 }
 
 // handleListSegments: there are no segments here.
-func (s *Server) handleListSegments(w http.ResponseWriter, r *http.Request) {
+func handleListSegments(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	limit, err := strconv.ParseInt(q.Get("limit"), 10, 64)
 	if q.Has("limit") && (err != nil || limit < 1) {
-		writeV2Error(w, http.StatusBadRequest, v2InvalidRequest, "limit is no number from 1 on: leave it out for all")
-		return
+		return errors.New("limit is no number from 1 on: leave it out for all")
 	}
 	if _, err := strconv.ParseUint(q.Get("cursor"), 10, 64); q.Get("cursor") != "" && err != nil {
-		writeV2Error(w, http.StatusBadRequest, v2InvalidRequest, "cursor is no number: leave it out to begin with the first")
-		return
+		return errors.New("cursor is no number: leave it out to begin with the first")
 	}
 	writeV2JSON(w, `{"segments":[]}`)
+	return nil
 }
 
 // segmentName is how v2 names segments.
 var segmentName = regexp.MustCompile(`^seg_[0-9a-z]{10}\.jss$`)
 
-func (s *Server) handleGetSegment(w http.ResponseWriter, r *http.Request) {
-	noSegment(w, segmentName.MatchString(r.URL.Query().Get("name")))
+func handleGetSegment(_ http.ResponseWriter, r *http.Request) error {
+	return noSegment(segmentName.MatchString(r.URL.Query().Get("name")))
 }
 
-func (s *Server) handleGetBlock(w http.ResponseWriter, r *http.Request) {
+func handleGetBlock(_ http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	_, err := strconv.ParseUint(q.Get("blockIndex"), 10, 63)
-	noSegment(w, err == nil && segmentName.MatchString(q.Get("segment")))
+	return noSegment(err == nil && segmentName.MatchString(q.Get("segment")))
 }
 
-// noSegment answers a request for a segment, of which this server has none: 404 if it is well
-// formed, else 400.
-func noSegment(w http.ResponseWriter, well bool) {
+// noSegment is the answer to a request for a segment, of which this server has none: 404 if it is
+// well formed, else 400.
+func noSegment(well bool) error {
 	if !well {
-		writeV2Error(w, http.StatusBadRequest, v2InvalidRequest, "a parameter is missing or malformed: getSegment takes name, getBlock segment and blockIndex, and names are like seg_0000000001.jss")
-		return
+		return errors.New("a parameter is missing or malformed: getSegment takes name, getBlock segment and blockIndex, and names are like seg_0000000001.jss")
 	}
-	writeV2Error(w, http.StatusNotFound, "SegmentNotFound", "this server has no segments: all events come from subscribeEvents")
+	return notFound("SegmentNotFound", "this server has no segments: all events come from subscribeEvents")
 }

@@ -19,39 +19,36 @@ const firstTimeCursor = 1e15
 
 // parseV2Options reads a request of a client of Jetstream v2. Of several mistakes it reports the
 // one that v2 checks first. Limits count what was sent, before duplicates are dropped.
-func (s *Server) parseV2Options(r *http.Request) (options, *refusal) {
+func (s *Server) parseV2Options(r *http.Request) (options, error) {
 	if s.isClosing() {
 		return options{}, unavailable(rejectShutdown, "shutting down")
 	}
 	q, err := parseQuery(r.URL.RawQuery)
 	if err != nil {
-		return options{}, badRequest(invalidOption("query string: %v", err))
+		return options{}, invalidOption("query string: %v", err)
 	}
 	o := options{v2: true, wants: newV2Wants()}
 	if wantsJetstreamZstd(r, q) {
-		return o, badRequest(invalidOption("compress=true and Socket-Encoding: zstd are for /subscribe only: use zstdDictionary=<id>, with the dictionary of getZstdDictionary"))
+		return o, invalidOption("compress=true and Socket-Encoding: zstd are for /subscribe only: use zstdDictionary=<id>, with the dictionary of getZstdDictionary")
 	}
 	if o.dictionary, err = parseDictionaryID(q); err != nil {
-		return o, badRequest(err)
+		return o, err
 	}
 	if _, ok := s.cfg.Dictionaries.Get(o.dictionary); !ok && o.dictionary != 0 {
-		f := badRequest(fmt.Errorf("unknown zstd dictionary %d: the current one is %d, see getZstdDictionary", o.dictionary, s.cfg.Dictionaries.Stored().ID()))
-		f.name = "UnknownZstdDictionary"
-		return o, f
+		return o, badRequest("UnknownZstdDictionary",
+			fmt.Errorf("unknown zstd dictionary %d: the current one is %d, see getZstdDictionary", o.dictionary, s.cfg.Dictionaries.Stored().ID()))
 	}
 	if err := o.parseV2Filters(q); err != nil {
-		return o, badRequest(err)
+		return o, err
 	}
 	if err := o.parseV2Own(q); err != nil {
-		return o, badRequest(err)
+		return o, err
 	}
 	if err := s.checkReferences(&o); err != nil {
-		return o, badRequest(err)
+		return o, err
 	}
-	if o.cursor, err = parseV2Cursor(q.Get("cursor")); err != nil {
-		return o, badRequest(err)
-	}
-	return o, nil
+	o.cursor, err = parseV2Cursor(q.Get("cursor"))
+	return o, err
 }
 
 // parseV2Filters reads which events are wanted.

@@ -1,6 +1,7 @@
 package public
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -80,7 +81,7 @@ func TestV2InvalidRequests(t *testing.T) {
 func TestV2ErrorsAreShort(t *testing.T) {
 	for _, text := range []string{"short", "x" + strings.Repeat("é", 600), strings.Repeat("<", 600), strings.Repeat("\u2028", 4000), strings.Repeat("x", 983)} {
 		w := httptest.NewRecorder()
-		writeV2Error(w, http.StatusBadRequest, "CursorTooOld", text)
+		badRequest("CursorTooOld", errors.New(text)).writeV2(w)
 		wantV2Error(t, w, http.StatusBadRequest, "CursorTooOld", text[:3])
 		if strings.Contains(w.Body.String(), `\ufffd`) {
 			t.Errorf("a rune is cut: %s", w.Body)
@@ -90,7 +91,7 @@ func TestV2ErrorsAreShort(t *testing.T) {
 	for n, whole := range map[int]bool{987: true, 988: false} {
 		w := httptest.NewRecorder()
 		text := strings.Repeat("x", n)
-		writeV2Error(w, http.StatusBadRequest, "CursorTooOld", text)
+		badRequest("CursorTooOld", errors.New(text)).writeV2(w)
 		if strings.Contains(w.Body.String(), text) != whole || whole && w.Body.Len() != maxV2ErrorBytes {
 			t.Errorf("a message of %d bytes comes whole: %t, in %d bytes", n, !whole, w.Body.Len())
 		}
