@@ -48,11 +48,22 @@ const emptyPlan = `{"plannedThroughSeq":0,"sealedTipSeq":0,"segments":[],"stats"
 
 // planRequest is the body of planSnapshot.
 type planRequest struct {
-	Kinds       []string `json:"kinds"`
-	DIDs        []string `json:"dids"`
-	Collections []string `json:"collections"`
+	Kinds       planList `json:"kinds"`
+	DIDs        planList `json:"dids"`
+	Collections planList `json:"collections"`
 	AfterSeq    *int64   `json:"afterSeq"`
 	BeforeSeq   *int64   `json:"beforeSeq"`
+}
+
+// planList is a list of the request. One that is too long for any would take memory in vain.
+type planList []string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (l *planList) UnmarshalJSON(data []byte) error {
+	if bytes.Count(data, []byte(",")) > maxWantedDIDs { // none of what may be listed has one
+		return invalidOption("too many values in a list: at most %d are taken", maxWantedDIDs)
+	}
+	return json.Unmarshal(data, (*[]string)(l))
 }
 
 func (p *planRequest) check() error {

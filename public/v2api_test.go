@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -53,6 +54,20 @@ func TestV2Plan(t *testing.T) {
 	wantV2Error(t, s.post(path, `{"x":"`+strings.Repeat("x", maxPlanBytes)+`"}`), http.StatusRequestEntityTooLarge, "PayloadTooLarge", fmt.Sprint(maxPlanBytes))
 	if n := len(s.lookups.batches); n != 0 {
 		t.Errorf("%d turns were never given back", n)
+	}
+}
+
+// TestV2PlanIsNotDecodedInVain checks how much memory a body takes that would become a list of half
+// a million strings.
+func TestV2PlanIsNotDecodedInVain(t *testing.T) {
+	s := serve(t, newTestLog(t), nil)
+	bomb := `{"dids":[` + strings.Repeat(`"",`, 600_000) + `""]}`
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	wantV2Error(t, s.post(v2Prefix+"planSnapshot", bomb), http.StatusBadRequest, v2InvalidRequest, "at most 10000")
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; took > 8*uint64(len(bomb)) {
+		t.Errorf("%d bytes were allocated for a body of %d", took, len(bomb))
 	}
 }
 
