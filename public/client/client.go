@@ -303,7 +303,7 @@ func (c *Client) connection(ctx context.Context, i int, yield func(Event, error)
 		useful = useful || time.Since(made) > healthyAfter
 	}()
 	defer context.AfterFunc(ctx, func() { k.ws.Close() })()
-	for {
+	for ctx.Err() == nil { // what has been read ahead would go on
 		kind, msg, err := k.read()
 		if err != nil {
 			return useful, c.reason(k, err)
@@ -323,6 +323,7 @@ func (c *Client) connection(ctx context.Context, i int, yield func(Event, error)
 		}
 		useful = true
 	}
+	return useful, context.Cause(ctx)
 }
 
 // connect makes a connection to server i that has the newest options.

@@ -243,6 +243,29 @@ func TestStopInHandshake(t *testing.T) {
 	})
 }
 
+// A client that is stopped gives out nothing more, whatever it has read ahead.
+func TestStopWithEventsReadAhead(t *testing.T) {
+	t.Parallel()
+	url, _ := fake(t, func(_ int, ws *websocket.Conn) {
+		frame := "\x81" + string(rune(len(oneEvent))) + oneEvent
+		_, _ = io.WriteString(ws.NetConn(), frame+strings.Replace(frame, ":1,", ":2,", 1)) // at once
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	events := 0
+	for _, err := range newClient(t, client.Config{URL: url}).Events(ctx) {
+		if err == nil {
+			events++
+			cancel()
+		} else if !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	}
+	if events != 1 {
+		t.Errorf("%d events, of which only the first came before the end of the context", events)
+	}
+}
+
 // Options that change while a connection is made are sent over it.
 func TestUpdateWhileConnecting(t *testing.T) {
 	t.Parallel()
