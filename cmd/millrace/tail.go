@@ -68,7 +68,7 @@ type tailer struct {
 	noted      string       // in file
 	live       atomic.Bool  // the server says that all it has was sent
 	millrace   atomic.Bool  // the server has sent what only a millrace sends
-	quietSince atomic.Int64 // Unix nanoseconds; 0: there is no connection
+	quietSince atomic.Int64 // Unix nanoseconds; 0: there is no connection; math.MaxInt64: it is not quiet
 }
 
 func (t *tailer) run(ctx context.Context) error {
@@ -138,7 +138,8 @@ func (t *tailer) follow(ctx context.Context, c *client.Client) error {
 		if err != nil {
 			return t.advise(err)
 		}
-		t.quietSince.Store(time.Now().UnixNano())
+		// It is quiet again once all that came is printed, however long that takes.
+		t.quietSince.Store(math.MaxInt64)
 		if !t.cfg.v2 { // there each event has a seq
 			t.millrace.Store(e.Cursor != "")
 		}
@@ -190,8 +191,10 @@ func (t *tailer) write(line []byte, cursor string) {
 
 // wait is called when there is a connection, and whenever nothing more has come over it.
 func (t *tailer) wait() {
-	t.quietSince.CompareAndSwap(0, time.Now().UnixNano())
 	t.flush()
+	if since := t.quietSince.Load(); since == 0 || since == math.MaxInt64 {
+		t.quietSince.Store(time.Now().UnixNano())
+	}
 }
 
 // flush writes out what is printed, and notes how far that is.
@@ -306,8 +309,8 @@ func (t *tailer) watchEnd(ctx context.Context) {
 			continue
 		}
 		since := t.quietSince.Load()
-		quiet := since > 0 && now.Sub(time.Unix(0, since)) > endQuiet
-		if t.live.Load() || !t.millrace.Load() && quiet {
+		quiet := now.Sub(time.Unix(0, since))
+		if t.live.Load() && quiet > endGrace || !t.millrace.Load() && since > 0 && quiet > endQuiet {
 			t.done(errTailDone)
 			return
 		}

@@ -141,7 +141,7 @@ func TestTailDisconnected(t *testing.T) {
 	})
 }
 
-// TestTailWait: quiet counts from the first wait of a connection, or from an event.
+// TestTailWait: quiet counts from the first wait of a connection, or after an event.
 func TestTailWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tl, _, _ := newTailer(&tailConfig{})
@@ -289,6 +289,7 @@ func TestTailWatchEnd(t *testing.T) {
 	}{
 		"live at once":         {live: true, want: 0},
 		"live, --until later":  {until: 10 * time.Second, live: true, want: 10*time.Second + endGrace},
+		"live, printing later": {until: 10 * time.Second, live: true, quiet: time.Minute, want: time.Minute + endGrace},
 		"never live":           {millrace: true, quiet: 1, want: never},
 		"no connection":        {want: never},
 		"quiet":                {quiet: 1, want: endQuiet},
@@ -357,7 +358,7 @@ func TestTailKnowsMillraces(t *testing.T) {
 		}
 		tl, out, _ := newTailer(&tailConfig{count: 1, v2: tc.path != ""})
 		tl.millrace.Store(tc.before)
-		if err := tl.follow(t.Context(), c); err != nil || tl.millrace.Load() != tc.want || tl.quietSince.Load() == 0 || tl.printed != 1 {
+		if err := tl.follow(t.Context(), c); err != nil || tl.millrace.Load() != tc.want || tl.quietSince.Load() != math.MaxInt64 || tl.printed != 1 {
 			t.Errorf("%s: %v, a millrace %t, printed %d: %s", tc.event, err, tl.millrace.Load(), tl.printed, out)
 		}
 		server.Close()

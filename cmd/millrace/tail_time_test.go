@@ -4,6 +4,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -41,4 +42,25 @@ func TestTailAsksTheServer(t *testing.T) {
 			t.Errorf("%s: asks the server %t, %v", args, cfg.asksServer(), err)
 		}
 	}
+}
+
+// slowPipe takes a minute for each write.
+type slowPipe struct{}
+
+func (slowPipe) Write(p []byte) (int, error) {
+	time.Sleep(time.Minute)
+	return len(p), nil
+}
+
+// TestTailSlowOutput: while what came is not printed it is not quiet, and so --until is no end yet.
+func TestTailSlowOutput(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tl, _, _ := newTailer(&tailConfig{})
+		tl.out.out = slowPipe{}
+		tl.quietSince.Store(math.MaxInt64) // as an event does
+		tl.out.hold([]byte("event\n"), "")
+		if tl.wait(); tl.quietSince.Load() != time.Now().UnixNano() {
+			t.Errorf("quiet %v before the output was taken", time.Since(time.Unix(0, tl.quietSince.Load())))
+		}
+	})
 }
