@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"io"
-	"slices"
 	"strings"
 )
 
@@ -17,7 +16,7 @@ const (
 
 func completionCommand() *command {
 	return &command{
-		name: "millrace completion", args: strings.Join(shells(), "|"), summary: "print a script that completes commands, flags and their values",
+		name: "millrace completion", args: shells, summary: "print a script that completes commands, flags and their values",
 		about: `  bash   source <(millrace completion bash)                          in ~/.bashrc
   zsh    source <(millrace completion zsh)                           in ~/.zshrc, after compinit
   fish   millrace completion fish | source                           in ~/.config/fish/config.fish
@@ -27,8 +26,8 @@ The scripts ask the millrace that is being typed, so they need no change when it
 	}
 }
 
-// shells returns the names of the shells that there are scripts for.
-func shells() []string { return []string{"bash", "zsh", "fish"} }
+// shells are those that there are scripts for.
+const shells = "bash|zsh|fish"
 
 // completionScripts returns the scripts by shell. They ask millrace completion words for
 // candidates: a line each, with a tab before what it is for.
@@ -85,7 +84,7 @@ complete -c millrace -f -a '(__millrace_complete)'
 func runCompletion(_ context.Context, args []string, stdout, _ io.Writer) error {
 	script, ok := completionScripts()[args[0]]
 	if !ok {
-		return usageError{errors.New("usage: millrace completion " + strings.Join(shells(), "|"))}
+		return usageError{errors.New("usage: millrace completion " + shells)}
 	}
 	_, err := io.WriteString(stdout, script)
 	return err
@@ -153,6 +152,12 @@ func needsValue(fs *flag.FlagSet, w string, was *flag.Flag) *flag.Flag {
 // valuesOf returns the values of a flag that begin with what was typed.
 func valuesOf(f *flag.Flag, prefix, typed string) []string {
 	kind, _ := flagKind(f)
+	return alternatives(kind, prefix, typed)
+}
+
+// alternatives returns those words of kind, such as jetstream|builtin|FILE, that begin with what
+// was typed.
+func alternatives(kind, prefix, typed string) []string {
 	var values []string
 	for v := range strings.SplitSeq(kind, "|") {
 		switch {
@@ -192,13 +197,5 @@ func (c *command) completeWords(typed string) []string {
 			found = append(found, s.word()+"\t"+s.summary)
 		}
 	}
-	switch {
-	case strings.Contains(c.args, "FILE"):
-		return []string{completeFile}
-	case c.args == "DIR":
-		return []string{completeDir}
-	case slices.Equal(strings.Split(c.args, "|"), shells()):
-		return slices.DeleteFunc(shells(), func(s string) bool { return !strings.HasPrefix(s, typed) })
-	}
-	return found
+	return append(found, alternatives(strings.Trim(c.args, "[…]"), "", typed)...)
 }
