@@ -157,16 +157,11 @@ func copyReferences(fs vfs.FS, from, to string) (err error) {
 // copyStatic puts the file of static edges into another data directory, if there is one. No process
 // changes it once it has its name.
 func (c *config) copyStatic(dir string) error {
-	from, to := c.staticFile(), (&config{dataDir: dir}).staticFile()
-	if err := os.Link(from, to); err == nil || errors.Is(err, os.ErrNotExist) {
+	err := vfs.LinkOrCopy(vfs.Default, c.staticFile(), (&config{dataDir: dir}).staticFile())
+	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	f, err := os.Open(from) // the directories are of two file systems
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return replaceFile(to, 0o644, func(w io.Writer) error { _, err := io.Copy(w, f); return err })
+	return err
 }
 
 // copyUIDs puts the embedded UID store in from, if there is one, into the backup in dir, which has
