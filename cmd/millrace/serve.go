@@ -123,14 +123,7 @@ func newDaemon(ctx context.Context, cfg *config, logger *slog.Logger) (d *daemon
 	if err != nil {
 		return d, err
 	}
-	stores := 2
-	if cfg.referencesOn() {
-		stores++
-	}
-	if cfg.verification.verifies() {
-		stores += 2
-	}
-	if d.files, err = divideDescriptors(limit, stores); err != nil {
+	if d.files, err = divideDescriptors(limit, len(d.storeDirs())); err != nil {
 		return d, err
 	}
 	shares := cfg.memoryShares()
@@ -345,10 +338,10 @@ func (d *daemon) storeDirs() []string {
 	if cfg.intern.value == "pebble" {
 		dirs = append(dirs, cfg.internDir())
 	}
-	if d.refs != nil {
+	if cfg.referencesOn() {
 		dirs = append(dirs, cfg.referencesDir())
 	}
-	if d.verifier != nil {
+	if cfg.verification.verifies() {
 		dirs = append(dirs, cfg.chainsDir(), cfg.identitiesDir())
 	}
 	return dirs
