@@ -8,6 +8,8 @@ import (
 	"time"
 	"unicode"
 
+	"golang.org/x/sys/unix"
+
 	"millrace/public/client"
 )
 
@@ -25,7 +27,7 @@ const (
 	colourPurple = "\x1b[35m"
 )
 
-// isTerminal says whether w is one, and not the device that swallows everything.
+// isTerminal says whether w is one.
 func isTerminal(w io.Writer) bool {
 	if o, ok := w.(*checkedOutput); ok {
 		w = o.Writer
@@ -34,12 +36,8 @@ func isTerminal(w io.Writer) bool {
 	if !ok {
 		return false
 	}
-	st, err := f.Stat()
-	if err != nil || st.Mode()&os.ModeCharDevice == 0 {
-		return false
-	}
-	null, err := os.Stat(os.DevNull)
-	return err != nil || !os.SameFile(st, null)
+	_, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	return err == nil
 }
 
 // wantsColour honours NO_COLOR (no-color.org) and terminals that cannot.
