@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -315,15 +314,8 @@ func (c *config) storedDictionary() (*dict.Dictionary, error) {
 		return dict.BuiltIn(), nil
 	}
 	const want = "Give jetstream, builtin, or a file that millrace dict train has made; millrace dict inspect FILE says what a file is."
-	raw, err := os.ReadFile(c.dictionary)
-	if err != nil {
-		return nil, advise(fmt.Errorf("read --zstd-dictionary: %w", err), want)
-	}
-	d, err := dict.Parse(raw)
-	if err != nil {
-		return nil, advise(fmt.Errorf("--zstd-dictionary %s: %w", c.dictionary, err), want)
-	}
-	return d, nil
+	d, err := readDictionary("--zstd-dictionary", c.dictionary)
+	return d, advise(err, want)
 }
 
 func (c *config) logDir() string { return filepath.Join(c.dataDir, "log") }

@@ -22,8 +22,7 @@ const (
 	dictTimedFor       = time.Second / 2 // per row of the report
 	// bytes of a line; the largest event is a 1 MiB record with every byte escaped
 	maxDictEvent  = 8 << 20
-	maxDictWindow = 128 << 20        // what the zstd command's strongest levels need
-	dictProgress  = 10 * time.Second // between two lines while events are collected
+	maxDictWindow = 128 << 20 // what the zstd command's strongest levels need
 )
 
 func dictCommand() *command {
@@ -170,17 +169,26 @@ type namedDictionary struct {
 func loadDictionaries(paths []string) ([]namedDictionary, error) {
 	var ds []namedDictionary
 	for _, path := range paths {
-		raw, err := os.ReadFile(path)
+		d, err := readDictionary("read dictionary", path)
 		if err != nil {
-			return nil, fmt.Errorf("read dictionary: %w", err)
-		}
-		d, err := dict.Parse(raw)
-		if err != nil {
-			return nil, fmt.Errorf("read dictionary: %s: %w", path, err)
+			return nil, err
 		}
 		ds = append(ds, namedDictionary{path, d})
 	}
 	return ds, nil
+}
+
+// readDictionary reads a dictionary's file. Errors begin with what it is for.
+func readDictionary(what, path string) (*dict.Dictionary, error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	d, err := dict.Parse(raw)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", what, path, err)
+	}
+	return d, nil
 }
 
 func errDictExists(path string) error {

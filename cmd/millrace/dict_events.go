@@ -18,7 +18,7 @@ import (
 
 // events collects the samples.
 func (c *dictTrainConfig) events(ctx context.Context, files []string, stderr io.Writer) ([][]byte, error) {
-	s := &sampler{max: c.samples, rng: rand.New(rand.NewPCG(1, 1)), stderr: stderr, said: time.Now()}
+	s := &sampler{max: c.samples, rng: rand.New(rand.NewPCG(1, 1)), stderr: stderr, say: sayCount(stderr, "events so far")}
 	switch {
 	case c.url != "":
 		return s.fromServer(ctx, c.url, c.cursor)
@@ -39,9 +39,8 @@ type sampler struct {
 	rng    *rand.Rand
 	seen   int
 	events [][]byte
-
 	stderr io.Writer
-	said   time.Time // when progress was last printed
+	say    func(seen uint64)
 }
 
 // add takes an event, which it copies.
@@ -52,10 +51,7 @@ func (s *sampler) add(event []byte) {
 	} else if i := s.rng.IntN(s.seen); i < s.max {
 		s.events[i] = bytes.Clone(event)
 	}
-	if now := time.Now(); now.Sub(s.said) >= dictProgress {
-		s.said = now
-		fmt.Fprintf(s.stderr, "%d events so far\n", s.seen)
-	}
+	s.say(uint64(s.seen))
 }
 
 // readLines adds the events of a file, plain or compressed.

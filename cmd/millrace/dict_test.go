@@ -15,7 +15,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	comatproto "github.com/bluesky-social/indigo/api/atproto"
 	"github.com/google/go-cmp/cmp"
@@ -194,7 +193,7 @@ func TestDictTrainFromDataDir(t *testing.T) {
 	if err := d.stop(); err != nil {
 		t.Fatal(err)
 	}
-	s := &sampler{max: 2 * frames, rng: rand.New(rand.NewPCG(1, 1)), stderr: io.Discard, said: time.Now()}
+	s := &sampler{max: 2 * frames, rng: rand.New(rand.NewPCG(1, 1)), stderr: io.Discard, say: func(uint64) {}}
 	if _, err := s.fromLog(t.Context(), dir, ""); err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +269,7 @@ func TestDictLines(t *testing.T) {
 		"{\"did\":\"did:x\"}\n\nhello \"did\":\"did:y\"\n":                                      "line 3 is not an event",
 		"{\"did\":\"did:x\"}\n{\"some\":\"JSON\"}\n":                                            "line 2 is not an event",
 	} {
-		s := &sampler{max: 9, stderr: io.Discard, said: time.Now()}
+		s := &sampler{max: 9, stderr: io.Discard, say: func(uint64) {}}
 		err := s.readLines(t.Context(), "file", strings.NewReader(text))
 		if want == "" && (err != nil || s.seen != 2) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %d events, error %v, want %q", text, s.seen, err, want)
@@ -347,7 +346,7 @@ func TestSampler(t *testing.T) {
 	const seen, kept, rounds = 100, 10, 2000
 	var counts [seen]int
 	for round := range rounds {
-		s := &sampler{max: kept, rng: rand.New(rand.NewPCG(uint64(round), 1)), said: time.Now()}
+		s := &sampler{max: kept, rng: rand.New(rand.NewPCG(uint64(round), 1)), say: func(uint64) {}}
 		for i := range seen {
 			s.add([]byte{byte(i)})
 		}

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"millrace/dict"
 	"millrace/dict/jetstream"
 	"millrace/public/client"
 	"millrace/replay"
@@ -244,14 +243,11 @@ func (c *tailConfig) clientConfig() (client.Config, error) {
 	}
 	cfg.Dictionaries = [][]byte{jetstream.Dictionary()}
 	if c.dictionary != "" {
-		raw, err := os.ReadFile(c.dictionary)
+		d, err := readDictionary("--zstd-dictionary", c.dictionary)
 		if err != nil {
-			return cfg, fmt.Errorf("--zstd-dictionary: %w", err)
+			return cfg, err
 		}
-		if _, err := dict.Parse(raw); err != nil {
-			return cfg, fmt.Errorf("--zstd-dictionary %s: %w", c.dictionary, err)
-		}
-		cfg.Dictionaries = append(cfg.Dictionaries, raw)
+		cfg.Dictionaries = append(cfg.Dictionaries, d.Bytes())
 	}
 	return cfg, nil
 }
