@@ -1,7 +1,6 @@
 package relaysim
 
 import (
-	"context"
 	"net/url"
 	"time"
 )
@@ -71,24 +70,20 @@ func actions() []action {
 	}
 }
 
-func runInject(ctx context.Context, r *Relay, q url.Values) (result map[string]any, err error) {
+func runInject(r *Relay, q url.Values) (map[string]any, error) {
 	kind, err := findHostile(q.Get("kind"))
 	if err != nil {
 		return nil, err
 	}
-	err = r.producer.do(ctx, func() error {
-		err := r.producer.inject(kind)
-		result = map[string]any{"seq": r.producer.now.seq}
-		return err
-	})
-	return result, err
+	err = r.producer.inject(kind)
+	return map[string]any{"seq": r.producer.now.seq}, err
 }
 
-func runPLC(_ context.Context, r *Relay, q url.Values) (map[string]any, error) {
+func runPLC(r *Relay, q url.Values) (map[string]any, error) {
 	return map[string]any{"requests": r.plc.Requests()}, r.plc.SetFault(q.Get("fault"))
 }
 
-func runDrip(_ context.Context, r *Relay, q url.Values) (map[string]any, error) {
+func runDrip(r *Relay, q url.Values) (map[string]any, error) {
 	d, err := paramDuration(q)
 	if err != nil {
 		return nil, err

@@ -2,7 +2,6 @@ package relaysim
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -17,7 +16,8 @@ import (
 type action struct {
 	name string
 	help string // its parameters and what it does
-	run  func(ctx context.Context, r *Relay, q url.Values) (map[string]any, error)
+	// run does it, between two frames.
+	run func(r *Relay, q url.Values) (map[string]any, error)
 }
 
 // routeAdmin adds the admin endpoints.
@@ -37,7 +37,8 @@ func (r *Relay) routeAdmin(mux *http.ServeMux) {
 				http.Error(w, a.name+": not while frames are sent exactly as captured", http.StatusBadRequest)
 				return
 			}
-			result, err := a.run(req.Context(), r, req.URL.Query())
+			var result map[string]any
+			err := r.producer.do(req.Context(), func() (err error) { result, err = a.run(r, req.URL.Query()); return err })
 			if err != nil {
 				http.Error(w, a.name+": "+err.Error(), http.StatusBadRequest)
 				return
@@ -81,25 +82,25 @@ func paramDuration(q url.Values) (time.Duration, error) {
 	return d, nil
 }
 
-// lasting makes an action with a duration for a parameter, that runs between two frames.
+// lasting makes an action with a duration for a parameter.
 func lasting(name, help string, run func(r *Relay, d time.Duration)) action {
-	return action{name: name, help: help, run: func(ctx context.Context, r *Relay, q url.Values) (map[string]any, error) {
+	return action{name: name, help: help, run: func(r *Relay, q url.Values) (map[string]any, error) {
 		d, err := paramDuration(q)
 		if err != nil {
 			return nil, err
 		}
-		return nil, r.producer.do(ctx, func() error { run(r, d); return nil })
+		run(r, d)
+		return nil, nil
 	}}
 }
 
-// number makes an action with one number for a parameter, that runs between two frames.
+// number makes an action with one number for a parameter.
 func number(name, help, parameter string, otherwise, most int64, run func(r *Relay, n int64) (map[string]any, error)) action {
-	return action{name: name, help: help, run: func(ctx context.Context, r *Relay, q url.Values) (result map[string]any, err error) {
+	return action{name: name, help: help, run: func(r *Relay, q url.Values) (map[string]any, error) {
 		n, err := param(q, parameter, otherwise, 0, most)
 		if err != nil {
 			return nil, err
 		}
-		err = r.producer.do(ctx, func() (err error) { result, err = run(r, n); return err })
-		return result, err
+		return run(r, n)
 	}}
 }
