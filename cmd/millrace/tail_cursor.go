@@ -26,9 +26,16 @@ type cursorFile struct {
 
 // readCursorFile returns the cursor that is kept there, "" if the file does not exist.
 func readCursorFile(name string) (string, error) {
-	raw, err := os.ReadFile(name)
+	info, err := os.Stat(name)
 	if errors.Is(err, os.ErrNotExist) {
 		return "", nil
+	}
+	if err == nil && !info.Mode().IsRegular() { // a device may have no end, and is not to be replaced
+		err = fmt.Errorf("%s is no regular file", name)
+	}
+	var raw []byte
+	if err == nil {
+		raw, err = os.ReadFile(name)
 	}
 	if err != nil {
 		return "", fmt.Errorf("--cursor-file: %w", err)

@@ -184,6 +184,9 @@ func testCursorFile(t *testing.T) {
 			t.Errorf("%q: %v", broken, err)
 		}
 	}
+	if _, err := readCursorFile(os.DevNull); err == nil || !strings.Contains(err.Error(), "no regular file") {
+		t.Errorf("a device: %v", err)
+	}
 	nowhere := &cursorFile{name: filepath.Join(name, "below", "a", "file"), pending: "x"}
 	if err := nowhere.close(); err == nil {
 		t.Error("a file that cannot be written is no error")
