@@ -266,6 +266,15 @@ func TestStopWithEventsReadAhead(t *testing.T) {
 	}
 }
 
+// The shortest Lag is short, and no panic.
+func TestShortestLag(t *testing.T) {
+	t.Parallel()
+	url, _ := fake(t, func(_ int, ws *websocket.Conn) { ws.Close() })
+	if err := firstError(t, newClient(t, client.Config{URLs: []string{url, url}, Lag: 1, NoReconnect: true})); err == nil {
+		t.Error("the connection that is closed goes on")
+	}
+}
+
 // Options that change while a connection is made are sent over it.
 func TestUpdateWhileConnecting(t *testing.T) {
 	t.Parallel()

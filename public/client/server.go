@@ -176,7 +176,7 @@ func (c *Client) probeAll(ctx context.Context, timeout time.Duration) {
 // lags, until ctx is done.
 func (c *Client) watch(ctx context.Context) {
 	defer c.probes.CloseIdleConnections()
-	every := c.cfg.Lag / probesPerLag
+	every := max(c.cfg.Lag/probesPerLag, time.Millisecond)
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
