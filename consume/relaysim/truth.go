@@ -66,9 +66,11 @@ func (t *truthFile) close() error {
 	return t.f.Close()
 }
 
-// truthKeys is what comes before the holes of an event's JSON. The fields come in a fixed order. No
+// truthKey is what comes before a hole of an event's JSON. The fields come in a fixed order. No
 // text that a user has written looks like one, as its quotes are escaped.
-var truthKeys = map[holeKind]string{holeDID: `"did":"`, holeRev: `"rev":"`, holeRKey: `"rkey":"`, holeSeq: `"seq":`, holeTime: `"time":"`}
+func truthKey(kind holeKind) string {
+	return map[holeKind]string{holeDID: `"did":"`, holeRev: `"rev":"`, holeRKey: `"rkey":"`, holeSeq: `"seq":`, holeTime: `"time":"`}[kind]
+}
 
 var errHole = errors.New("no place for a hole in the JSON")
 
@@ -112,11 +114,12 @@ func (t *template) addLine(e expectation) error {
 	}
 	rest := string(event)
 	for _, kind := range holes {
-		before, after, ok := strings.Cut(rest, truthKeys[kind])
+		key := truthKey(kind)
+		before, after, ok := strings.Cut(rest, key)
 		if !ok {
 			return errHole
 		}
-		p.text(before + truthKeys[kind])
+		p.text(before + key)
 		p.hole(kind, uint16(rkey))
 		rest = after[strings.IndexAny(after, `",`):] // behind the value
 	}
