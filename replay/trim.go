@@ -18,8 +18,8 @@ const (
 	// to the newest that fit, so that no reader crosses one that is forgotten.
 	maxGaps = 100_000
 
-	// trimInterval is how often Run trims. At full speed some 50 MB come in that time, by which
-	// the log passes a limit of bytes.
+	// trimInterval is how often Run trims. By what comes in that time the log may pass a limit of
+	// bytes.
 	trimInterval = time.Second
 )
 
