@@ -241,7 +241,10 @@ func (w *walker) item(depth int, tagged bool) node {
 	case simpleTrue, simpleFalse:
 		return node{kind: kindBool, integer: int64(info - simpleFalse)}
 	}
-	return node{} // floats, and what neither reads
+	if w.lenient && (info < simpleFalse || info == 24) {
+		w.note(diffSimple)
+	}
+	return node{} // floats, and what neither reads of a record
 }
 
 // each calls one as often as a container has entries.

@@ -124,6 +124,8 @@ func frameDifferences(tb testing.TB) []frameDifference {
 		{diffTime, "time (RFC 3339) invalid", frameOf("#identity", identityBody().With("time", "2026-11-24T03:00:00+24:00")), nil, []string{"identity"}},
 		{diffBodyUTF8, "not CBOR", frameOf("#identity", identityBody().With("handle", "\xff")), nil, []string{"identity"}},
 		{diffBodyUTF8, "not CBOR", frameOf("#account", accountBody().With("status", "\xff")), nil, []string{"account"}},
+		{diffSimple, "not DAG-CBOR", frameOf("#identity", identityBody().With("more", cborRaw{0xef})), nil, []string{"identity"}},
+		{diffSimple, "not DAG-CBOR", frameOf("#commit", body.With("more", cborRaw{0xf8, 0x20})), nil, []string{"a"}},
 		{diffOtherCID, "its SHA-256 is not the op's CID", frameOf("#commit", repoBody(tb, nil, good, oddHash)), []string{"a"}, []string{"a", "odd"}},
 		{diffOtherCID, "the protocol's CIDs", frameOf("#commit", repoBody(tb, nil, good, oddCodec)), []string{"a"}, []string{"a", "odd"}},
 		{diffCARHeader, "not DAG-CBOR", withBlocks(header), nil, []string{"a"}},

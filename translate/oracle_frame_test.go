@@ -143,7 +143,8 @@ func indigoOps(tb testing.TB, commit *comatproto.SyncSubscribeRepos_Commit, fixB
 // plainFrame is a frame as the walker reads it, without a thought for what the protocol allows.
 type plainFrame struct {
 	header, body node
-	rest         int // bytes after the body
+	rest         int  // bytes after the body
+	simple       bool // there is a reserved simple value
 	ops          []plainOp
 }
 
@@ -164,7 +165,7 @@ func readFrame(tb testing.TB, frame []byte) (f plainFrame) {
 	}()
 	f.header = w.item(1, false)
 	f.body = w.item(1, false)
-	f.rest = len(w.buf)
+	f.rest, f.simple = len(w.buf), slices.Contains(w.found, diffSimple)
 	blocks := plainBlocks(f.body.entries["blocks"].bytes)
 	for _, o := range f.body.entries["ops"].elements {
 		op := plainOp{action: o.entries["action"].text, path: o.entries["path"].text, cid: o.entries["cid"].link}
@@ -275,6 +276,7 @@ const (
 	diffBodyUTF8  = "a handle or status that is not UTF-8"
 	diffOtherCID  = "a record's CID that is not of SHA-256 and DAG-CBOR or raw"
 	diffCARHeader = "a CAR's header in a form of its own"
+	diffSimple    = "a reserved simple value"
 )
 
 // frameDivergences returns which of them a frame is an example of.
@@ -287,6 +289,7 @@ func frameDivergences(f plainFrame, ev *indigoEvent) []string {
 	}
 	body := f.body.entries
 	note(diffTrailing, f.rest > 0)
+	note(diffSimple, f.simple)
 	note(diffTwice, f.body.twice || f.header.twice)
 	note(diffSeq, body["seq"].kind != kindInteger || body["seq"].integer < 1)
 	if f.header.entries["t"].text == "#account" {
