@@ -141,7 +141,7 @@ const (
 type walker struct {
 	buf     []byte
 	found   []string
-	lenient bool // pass over other tags, bad links and keys that come twice: in frames
+	lenient bool // pass over other tags, two in a row, bad links and keys that come twice: in frames
 }
 
 var errWalk = errors.New("cut short or malformed")
@@ -217,7 +217,7 @@ func (w *walker) item(depth int, tagged bool) node {
 		return w.mapItem(arg, indefinite, depth)
 	case majorTag:
 		// on the record itself the tag is passed over
-		if w.lenient && arg != tagCID || depth == 1 && !tagged {
+		if w.lenient && (tagged || arg != tagCID) || depth == 1 && !tagged {
 			w.note(diffTag)
 			return w.item(depth, true)
 		}

@@ -112,6 +112,7 @@ func frameDifferences(tb testing.TB) []frameDifference {
 		header = cbor.AppendCARSection(header, b.cid, b.data)
 	}
 	large := append(repoBlocks(tb, good), blockOf(make([]byte, 2<<20)))
+	twice := append(cborRaw{0xd8, tagCID}, cborOf(cborLink(odd.cid))...)
 	const bySiblings = "a bad operation is dropped, its siblings go on"
 	const unasked = "only what operations name is looked at"
 	return []frameDifference{
@@ -131,6 +132,7 @@ func frameDifferences(tb testing.TB) []frameDifference {
 		{diffCARHeader, "not DAG-CBOR", withBlocks(header), nil, []string{"a"}},
 		{"an op of another type", bySiblings, frameOf("#commit", repoBody(tb, []any{"op"}, good)), []string{"a"}, nil},
 		{"an op whose CID is none", bySiblings, frameOf("#commit", repoBody(tb, []any{createOp("app.bsky.feed.post/b", nil).With("cid", 1)}, good)), []string{"a"}, nil},
+		{"an op whose CID is tagged twice", bySiblings, frameOf("#commit", repoBody(tb, []any{createOp("app.bsky.feed.post/b", nil).With("cid", twice)}, good)), []string{"a"}, nil},
 		{"another block's SHA-256 is wrong", unasked, withBlocks(carOf(tampered...)), []string{"a"}, nil},
 		{"no commit, no tree", unasked, withBlocks(carOf(good.block)), []string{"a"}, nil},
 		{"a tree that says otherwise", unasked, withBlocks(carOf(other...)), []string{"a"}, nil},
