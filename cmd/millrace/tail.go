@@ -59,6 +59,7 @@ type tailer struct {
 	end     end
 	done    context.CancelCauseFunc // ends the subscription
 	newest  func() (int64, error)   // stamp of the server's newest event; 0: its log is empty
+	at      func() string           // the client's cursor
 	printed int64
 	cursor  string      // after what was printed
 	file    *cursorFile // nil: none
@@ -98,7 +99,7 @@ func (t *tailer) run(ctx context.Context) error {
 		t.end.timeUS = newest
 	}
 	following, done := context.WithCancelCause(ctx)
-	t.done = done
+	t.done, t.at = done, c.Cursor
 	t.newest = func() (int64, error) { return askNewest(following, c, t.stderr, true, math.MaxInt64) }
 	var watching sync.WaitGroup
 	watching.Go(func() { t.watchEnd(following) })
@@ -121,6 +122,9 @@ func (t *tailer) start() (string, error) {
 	}
 	t.file = &cursorFile{name: t.cfg.cursorFile}
 	kept, err := readCursorFile(t.cfg.cursorFile)
+	if err == nil && t.cfg.v2 && strings.Contains(kept, "-") {
+		err = fmt.Errorf("--cursor-file: %s holds a position, %.60q, which v2's wire does not have; name another file", t.file.name, kept)
+	}
 	if err == nil {
 		err = checkCursorFile(t.cfg.cursorFile)
 	}
@@ -225,7 +229,7 @@ func (t *tailer) inform(i client.Info) {
 	if i.Name == client.InfoHeartbeat || i.Name == client.InfoLive || i.Name == client.InfoGoingAway {
 		t.progress.see(i.TimeUS, 0)
 		if i.Cursor != "" && i.TimeUS <= t.end.timeUS {
-			t.cursor = i.Cursor // nothing that is wanted came before that
+			t.cursor = t.at() // nothing that is wanted came before that
 		}
 	}
 	dated := i.TimeUS > 0 && i.Name != client.InfoReferencesBegin // whose place may lie ahead

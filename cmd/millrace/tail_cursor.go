@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"millrace/replay"
 )
 
 // cursorEvery is how often at most the cursor file is written, and how long at most it lags.
@@ -41,7 +43,7 @@ func readCursorFile(name string) (string, error) {
 		return "", fmt.Errorf("--cursor-file: %w", err)
 	}
 	s := strings.TrimSpace(string(raw))
-	if s == "" || strings.ContainsAny(s, " \n") {
+	if _, err := replay.ParseCursor(s); err != nil {
 		return "", fmt.Errorf("--cursor-file: %s holds no cursor: %.60q; remove it to start with --cursor or --since", name, s)
 	}
 	return s, nil

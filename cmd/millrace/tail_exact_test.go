@@ -437,3 +437,29 @@ func countLines(t *testing.T, name string) int {
 	}
 	return bytes.Count(raw, []byte("\n"))
 }
+
+// TestTailCursorFileStaysAhead: heartbeats of a server that is behind, such as one restored from a
+// backup, do not take the cursor file back.
+func TestTailCursorFileStaysAhead(t *testing.T) {
+	t.Parallel()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ws, err := (&websocket.Upgrader{}).Upgrade(w, r, nil)
+		if err != nil {
+			return
+		}
+		defer ws.Close()
+		const behind = `{"$type":"message","payload":{"$type":"millrace#heartbeat","seq":2048,"time":"2026-11-29T09:00:00.000000Z"}}`
+		_ = ws.WriteMessage(websocket.TextMessage, []byte(behind)) // the tail notices
+	}))
+	defer srv.Close()
+	file := filepath.Join(t.TempDir(), "cursor")
+	if err := os.WriteFile(file, []byte("4096\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := dispatch(t.Context(), []string{"tail", "--v2", "--once", "--url", srv.URL, "--cursor-file", file}, io.Discard, io.Discard); err == nil {
+		t.Error("the end of the connection is no error")
+	}
+	if s, err := readCursorFile(file); s != "4096" || err != nil {
+		t.Errorf("the file says %q, %v", s, err)
+	}
+}

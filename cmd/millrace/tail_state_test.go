@@ -53,7 +53,7 @@ func TestTailAdvise(t *testing.T) {
 // newTailer returns one that prints into out and says into said.
 func newTailer(cfg *tailConfig) (tl *tailer, out, said *bytes.Buffer) {
 	out, said = &bytes.Buffer{}, &bytes.Buffer{}
-	tl = &tailer{cfg: cfg, out: lineWriter{out: out}, stderr: said, end: end{timeUS: math.MaxInt64}, done: func(error) {}}
+	tl = &tailer{cfg: cfg, out: lineWriter{out: out}, stderr: said, end: end{timeUS: math.MaxInt64}, at: func() string { return "" }, done: func(error) {}}
 	return tl, out, said
 }
 
@@ -101,7 +101,7 @@ func TestTailInform(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tl, out, said := newTailer(&tc.cfg)
-			tl.cursor = from
+			tl.cursor, tl.at = from, func() string { return tc.info.Cursor }
 			if tc.end != (end{}) {
 				tl.end = tc.end
 			}
