@@ -37,6 +37,9 @@ func checkHandshakeRefused(t *testing.T, format, says string) {
 	if body := bodyOf(resp); resp.StatusCode != 400 || !strings.Contains(body, says) {
 		t.Errorf("%s %q", resp.Status, body)
 	}
+	if got := resp.Header.Get("Sec-WebSocket-Version"); got != "13" { // RFC 6455, 4.4
+		t.Errorf("Sec-WebSocket-Version %q", got)
+	}
 	s.waitMetric("rejected_total", rejectHandshake, 1)
 	if s.count.Load() != 0 {
 		t.Errorf("%d subscribers", s.count.Load())

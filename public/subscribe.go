@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -248,6 +249,9 @@ func (s *subscriber) upgrade(w http.ResponseWriter, r *http.Request) error {
 	if s.opts.dictionary != 0 {
 		header.Set(headerDictionary, strconv.FormatUint(uint64(s.opts.dictionary), 10))
 	}
+	w.Header().Set("Sec-WebSocket-Version", "13") // of a refusal: RFC 6455, 4.4
+	const offers = "Sec-Websocket-Protocol"       // may come in several lines, of which gorilla reads one
+	r.Header.Set(offers, strings.Join(r.Header.Values(offers), ","))
 	upgrader := newUpgrader()
 	if s.opts.v2 {
 		upgrader.Subprotocols, upgrader.Error = []string{v2Subprotocol}, refuseV2Handshake

@@ -82,13 +82,17 @@ func TestV2Handshake(t *testing.T) {
 			t.Errorf("negotiated %q", got)
 		}
 	}
+	several := http.Header{"Sec-Websocket-Protocol": {"x", "xrpc.v1.json"}} // RFC 6455, 11.3.4
+	if _, resp := s.dialURL(&websocket.Dialer{}, s.v2URL(""), several); resp.Header.Get("Sec-WebSocket-Protocol") != "xrpc.v1.json" {
+		t.Error("an offer in a second line is not seen")
+	}
 }
 
 func TestV2PlainGet(t *testing.T) {
 	s := serve(t, newTestLog(t), nil)
 	w := s.get("GET", v2Prefix+"subscribeEvents", nil)
 	wantV2Error(t, w, http.StatusUpgradeRequired, v2InvalidRequest, "websocket")
-	if got := w.Header().Get("Upgrade"); got != "websocket" {
+	if got := w.Header().Get("Upgrade") + w.Header().Get("Sec-WebSocket-Version"); got != "websocket13" {
 		t.Errorf("Upgrade %q", got)
 	}
 	nc := s.connect()
