@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -26,7 +27,7 @@ func (c *dictTrainConfig) events(ctx context.Context, files []string, stderr io.
 		return s.fromLog(ctx, c.dataDir, c.cursor)
 	}
 	for _, path := range files {
-		if err := readFile(path, func(in io.Reader) error { return s.readLines(ctx, path, in) }); err != nil {
+		if err := readFile(ctx, path, func(in io.Reader) error { return s.readLines(ctx, path, in) }); err != nil {
 			return nil, fmt.Errorf("read events: %w", err)
 		}
 	}
@@ -72,7 +73,8 @@ func (s *sampler) readLines(ctx context.Context, path string, in io.Reader) erro
 			continue
 		}
 		if line[0] != '{' || line[len(line)-1] != '}' || !bytes.Contains(line, []byte(`"did":"did:`)) {
-			return fmt.Errorf("%s: line %d is not an event: one JSON object a line is expected, as millrace tail prints them", path, n)
+			err := fmt.Errorf("line %d is not an event: one JSON object a line is expected, as millrace tail prints them", n)
+			return fmt.Errorf("%s: %w", path, cmp.Or(lines.Err(), err)) // a failed read ends within a line
 		}
 		s.add(line)
 	}

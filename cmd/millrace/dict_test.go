@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	comatproto "github.com/bluesky-social/indigo/api/atproto"
 	"github.com/google/go-cmp/cmp"
@@ -274,6 +275,10 @@ func TestDictLines(t *testing.T) {
 		if want == "" && (err != nil || s.seen != 2) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %d events, error %v, want %q", text, s.seen, err, want)
 		}
+	}
+	cut := io.MultiReader(strings.NewReader(`{"did":"did:`), iotest.ErrReader(io.ErrUnexpectedEOF))
+	if err := new(sampler).readLines(t.Context(), "file", cut); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("a file that is cut: %v", err)
 	}
 }
 

@@ -86,7 +86,7 @@ func (c *graphImport) importFiles(ctx context.Context, s *refsStores, files []st
 		fmt.Fprintf(stderr, "%d lines, %.0f a second\n", n, float64(n)/time.Since(begun).Seconds())
 	})
 	for _, file := range files {
-		err := readFile(file, func(in io.Reader) error {
+		err := readFile(ctx, file, func(in io.Reader) error {
 			return r.Read(ctx, in, func(edges []graph.Edge) error {
 				say()
 				if batch = append(batch, edges...); len(batch) < importBatch {
@@ -126,9 +126,9 @@ func adviseImport(err error) error {
 }
 
 // readFile lets do read a file, or standard input.
-func readFile(name string, do func(in io.Reader) error) error {
+func readFile(ctx context.Context, name string, do func(in io.Reader) error) error {
 	if name == "-" {
-		return do(os.Stdin)
+		return do(readUntil(ctx, os.Stdin))
 	}
 	f, err := os.Open(name)
 	if err != nil {

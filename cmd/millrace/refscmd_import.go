@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -103,21 +104,19 @@ func (c *importJob) refuse(what string, reason error) {
 
 // file imports a file. What is wrong with it is reported, and the next file comes.
 func (c *importJob) file(ctx context.Context, name string) error {
-	f, err := c.openFile(name)
-	if err != nil {
-		c.refuse(name, err)
-		return nil
-	}
-	defer f.Close()
 	sink := &importSink{to: c.to}
-	err = c.checkRows(ctx, f)
+	f, err := c.openFile(ctx, name)
+	if err == nil {
+		defer f.Close()
+		c.files++
+		err = c.checkRows(ctx, f)
+	}
 	if err == nil {
 		if err := feed.Forget(c.config().graphFile()); err != nil {
 			return err
 		}
 		err = c.reader.Read(ctx, f, sink)
 	}
-	c.files++
 	switch {
 	case err == nil, sink.err != nil: // the sink's error comes from the stores
 		return sink.err
@@ -129,9 +128,9 @@ func (c *importJob) file(ctx context.Context, name string) error {
 }
 
 // openFile opens a file that can be read twice.
-func (c *importJob) openFile(name string) (*os.File, error) {
+func (c *importJob) openFile(ctx context.Context, name string) (*os.File, error) {
 	if name == "-" {
-		return refs.Spool(os.Stdin, c.dataDir)
+		return refs.Spool(readUntil(ctx, os.Stdin), c.dataDir)
 	}
 	return os.Open(name)
 }
@@ -140,18 +139,22 @@ func (c *importJob) openFile(name string) (*os.File, error) {
 // repository nothing is before it was read anyway.
 func (c *importJob) checkRows(ctx context.Context, f *os.File) error {
 	is, err := refs.IsRepository(f)
-	if err != nil || is {
-		return errors.Join(err, rewind(f))
-	}
-	if c.time.IsZero() {
-		return errors.New("rows do not say of which time they are: give --as-of TIME")
-	}
-	if err := rewind(f); err != nil {
+	if err := errors.Join(err, rewind(f)); err != nil || is {
 		return err
 	}
+	var check rowCheck
+	if c.time.IsZero() {
+		check.err = errors.New("rows do not say of which time they are: give --as-of TIME")
+	}
 	reader := refs.Reader{Collections: c.reader.Collections}
-	return errors.Join(reader.Read(ctx, f, &importSink{}), rewind(f))
+	return cmp.Or(reader.Read(ctx, f, check), check.err, rewind(f))
 }
+
+// rowCheck drops the rows of a file. Its error, if it has one, comes with the first.
+type rowCheck struct{ err error }
+
+func (c rowCheck) Begin(string, uint64) error { return c.err }
+func (rowCheck) Add(*refs.Record) error       { return nil }
 
 func rewind(f *os.File) error {
 	_, err := f.Seek(0, io.SeekStart)
@@ -160,21 +163,17 @@ func rewind(f *os.File) error {
 
 // importSink distinguishes errors of the import from those of a file.
 type importSink struct {
-	to  *refs.Import // nil: all is dropped
+	to  *refs.Import
 	err error
 }
 
 func (s *importSink) Begin(did string, rev uint64) error {
-	if s.to != nil {
-		s.err = s.to.Begin(did, rev)
-	}
+	s.err = s.to.Begin(did, rev)
 	return s.err
 }
 
 func (s *importSink) Add(r *refs.Record) error {
-	if s.to != nil {
-		s.err = s.to.Add(r)
-	}
+	s.err = s.to.Add(r)
 	return s.err
 }
 

@@ -204,7 +204,8 @@ func TestReadFails(t *testing.T) {
 		{iotest.ErrReader(errTest), "read: no more"},
 		{strings.NewReader("\x1f\x8b\x00\x00"), "read gzip: "},
 		{strings.NewReader("\x28\xb5\x2f\xfd\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"), "read: "},
-		{io.MultiReader(strings.NewReader(`{"did":`), iotest.ErrReader(errTest)), "line 1: "},
+		{io.MultiReader(strings.NewReader(`{"did":`), iotest.ErrReader(errTest)), "line 1: no more"},
+		{io.MultiReader(strings.NewReader("{\"did\":\"\xc3"), iotest.ErrReader(errTest)), "line 1: no more"},
 		{io.MultiReader(strings.NewReader("\n"), iotest.ErrReader(errTest)), "line 2: no more"},
 		{io.MultiReader(strings.NewReader("did:web:example.com,"), iotest.ErrReader(errTest)), "no more"},
 	} {

@@ -3,6 +3,7 @@ package refs
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/csv"
 	"encoding/json"
@@ -93,11 +94,11 @@ func jsonRows(in io.Reader) rows {
 				continue
 			}
 			if !utf8.Valid(text) {
-				return line, errors.New("it is not UTF-8")
+				return line, cmp.Or(lines.Err(), errors.New("it is not UTF-8"))
 			}
 			*r = Row{}
-			if err := json.Unmarshal(text, r); err != nil {
-				return line, fmt.Errorf("it is not a JSON object with the members %v: %w", columns(), err)
+			if err := json.Unmarshal(text, r); err != nil { // a failed read ends within a line
+				return line, cmp.Or(lines.Err(), fmt.Errorf("it is not a JSON object with the members %v: %w", columns(), err))
 			}
 			return line, nil
 		}
