@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -59,5 +60,16 @@ func TestReplaceFileTwice(t *testing.T) {
 	}
 	if _, err := os.Lstat(temp); err != nil {
 		t.Errorf("the other's is removed: %v", err)
+	}
+}
+
+// TestWriteWholeFails: that standard output takes nothing is said once.
+func TestWriteWholeFails(t *testing.T) {
+	t.Parallel()
+	for _, bytes := range []int{1, 1 << 20} {
+		err := writeWhole("", fullWriter{syscall.ENOSPC}, func(w io.Writer) error { _, err := w.Write(make([]byte, bytes)); return err })
+		if !errors.Is(err, syscall.ENOSPC) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%d bytes: %v", bytes, err)
+		}
 	}
 }

@@ -2,8 +2,8 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -108,5 +108,5 @@ func writeWhole(name string, stdout io.Writer, fill func(w io.Writer) error) err
 		return replaceFile(name, 0o644, fill)
 	}
 	b := bufio.NewWriterSize(stdout, 1<<16)
-	return errors.Join(fill(b), b.Flush())
+	return cmp.Or(fill(b), b.Flush()) // a failed write fails both
 }
