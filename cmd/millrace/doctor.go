@@ -32,6 +32,8 @@ Exit code 0: nothing is wrong; 1: something is, or it could not be looked at; 2:
 func runDoctor(ctx context.Context, dir string, asJSON bool, stdout io.Writer) error {
 	c, err := examine(ctx, dir)
 	switch {
+	case ctx.Err() != nil: // no store is in trouble for that
+		return context.Cause(ctx)
 	case errors.Is(err, os.ErrPermission):
 		return advise(err, runAsServer)
 	case err != nil:

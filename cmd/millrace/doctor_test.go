@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -396,6 +398,26 @@ func TestDoctorFindings(t *testing.T) {
 }
 
 // Wrong usage, and directories that cannot be looked at.
+// TestDoctorInterrupted: a signal is no damage.
+func TestDoctorInterrupted(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	store, err := pebblekv.Open(pebblekv.Config{Dir: filepath.Join(dir, "intern")})
+	if err == nil {
+		err = store.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	errSignal := errors.New("a signal")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errSignal)
+	var out bytes.Buffer
+	if err := runDoctor(ctx, dir, false, &out); !errors.Is(err, errSignal) || out.Len() > 0 {
+		t.Errorf("error %v, and it says\n%s", err, &out)
+	}
+}
+
 func TestDoctorUsage(t *testing.T) {
 	t.Parallel()
 	file := writeFile(t, filepath.Join(t.TempDir(), "file"), "x")
