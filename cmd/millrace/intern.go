@@ -104,11 +104,12 @@ func (d *daemon) openUIDStore(ctx context.Context, shares memoryShares, logger *
 		store, err = openFoundation(ctx, cfg.fdbCluster, logger)
 		return store, "FoundationDB", err
 	}
+	memTable := min(shares.uids/4, 1<<30) // up to three are alive; Pebble takes less than 4 GiB
 	store, err = pebblekv.Open(pebblekv.Config{
 		Dir:           cfg.internDir(),
 		FS:            cfg.hooks.fs,
-		MemTableBytes: shares.uids / 4, // up to three are alive
-		CacheBytes:    shares.uids / 4,
+		MemTableBytes: memTable,
+		CacheBytes:    shares.uids - 3*memTable,
 		MaxOpenFiles:  d.files.storeFiles,
 		Logger:        logger,
 	})

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"testing"
@@ -38,6 +39,19 @@ func TestMemoryBoundsSubscribers(t *testing.T) {
 		if n := int64(s.subscribers()) * subscriberBytes; n > s.garbage*3/4 || n < s.garbage*7/10 {
 			t.Errorf("%s MiB: subscribers take %d bytes of %d", strconv.FormatInt(mib, 10), n, s.garbage)
 		}
+	}
+}
+
+// TestLargeMemory: a share may be larger than what Pebble takes for a memtable.
+func TestLargeMemory(t *testing.T) {
+	t.Parallel()
+	d := &daemon{cfg: &config{dataDir: t.TempDir()}}
+	store, _, err := d.openUIDStore(t.Context(), memoryShares{uids: 64 << 30}, slog.New(slog.DiscardHandler))
+	if err == nil {
+		err = store.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -289,6 +289,19 @@ func TestStoreVersion(t *testing.T) {
 	}
 }
 
+// TestLargeStore: a cache may have more memory than Pebble takes for its memtables.
+func TestLargeStore(t *testing.T) {
+	cfg := Config{FS: vfs.NewMem(), Dir: "ids"}.withDefaults()
+	cfg.Bytes = 64 << 30
+	s, err := openStore(&cfg, "test")
+	if err == nil {
+		err = s.db.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestEachFailedStoreCall fails each call of the file system in turn. It is the error of opening,
 // or the failure of the cache. If there is neither, the cache has what was put, and nothing else.
 func TestEachFailedStoreCall(t *testing.T) {

@@ -51,7 +51,7 @@ type store struct {
 // openStore opens the cache, or makes an empty one. What comes from another source is dropped, and
 // an export has then yet to be read.
 func openStore(cfg *Config, source string) (*store, error) {
-	memTable := max(cfg.Bytes/8, 128<<10)
+	memTable := min(max(cfg.Bytes/8, 128<<10), 1<<30) // Pebble takes less than 4 GiB
 	options := &pebble.Options{
 		CacheSize:                   cfg.Bytes / 2, // Pebble takes the memtables out of it
 		FormatMajorVersion:          formatVersion,
