@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -303,28 +302,9 @@ func awaitEnd(ctx context.Context, relay *relay, frames int64, server *server, t
 			return nil, err
 		}
 	}
-	lines, err := readTruth(truth)
+	lines, err := relaysim.ReadTruth(truth)
 	if err != nil {
 		return nil, err
 	}
 	return readLog(ctx, server, lines)
-}
-
-// readTruth returns the lines of a truth file so far. The last one may be under way.
-func readTruth(file string) (lines []relaysim.Line, err error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	for d := json.NewDecoder(f); ; {
-		var l relaysim.Line
-		switch err := d.Decode(&l); {
-		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-			return lines, nil
-		case err != nil:
-			return nil, fmt.Errorf("line %d of relaysim's truth file: %w", len(lines)+1, err)
-		}
-		lines = append(lines, l)
-	}
 }

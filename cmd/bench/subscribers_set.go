@@ -15,6 +15,8 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"golang.org/x/sync/errgroup"
+
+	"millrace/consume/relaysim"
 )
 
 // subscriber is one connection, read by a goroutine of its own: it counts and hashes frames, and
@@ -133,7 +135,7 @@ func (k *subscriber) query() string {
 
 // someDIDs returns the DIDs of the truth so far.
 func someDIDs(truth string) ([]string, error) {
-	lines, err := readTruth(truth)
+	lines, err := relaysim.ReadTruth(truth)
 	if err != nil {
 		return nil, err
 	}

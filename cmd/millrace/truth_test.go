@@ -1,14 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -52,17 +50,12 @@ const allKinds = "commit,identity,account,sync"
 // readTruth reads what relaysim says that a correct consumer must hold. It may write on meanwhile.
 func readTruth(t *testing.T, path string) []truthEvent {
 	t.Helper()
-	raw, err := os.ReadFile(path)
+	lines, err := relaysim.ReadTruth(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out []truthEvent
-	raw = raw[:bytes.LastIndexByte(raw, '\n')+1] // after it is what is being written
-	for line := range bytes.Lines(raw) {
-		var l relaysim.Line
-		if err := json.Unmarshal(line, &l); err != nil {
-			t.Fatalf("truth line %d: %v", len(out)+1, err)
-		}
+	for _, l := range lines {
 		e := truthEvent{Epoch: int(l.Epoch), Seq: l.Seq, Op: l.Op, JSON: string(l.Event)}
 		if l.References != nil || l.Had != nil || l.Repeated {
 			e.References = referenceNames(sourcePrefix(t, l.Event), l.LineReferences)

@@ -59,14 +59,11 @@ func TestComeback(t *testing.T) {
 		t.Errorf("old numbering: got %v", got)
 	}
 	epochs := make(map[uint32]int)
-	for _, line := range r.lines() {
-		var l struct {
-			Epoch uint32
-			Seq   int64
-		}
-		if err := json.Unmarshal([]byte(line), &l); err != nil {
-			t.Fatal(err)
-		}
+	lines, err := ReadTruth(r.truth)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range lines {
 		if (l.Epoch == 0) != (l.Seq >= start) {
 			t.Fatalf("epoch %d has seq %d", l.Epoch, l.Seq)
 		}

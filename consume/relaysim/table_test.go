@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -174,23 +173,6 @@ func translated(t *testing.T, messages [][]byte) placed {
 	return found
 }
 
-// readLines reads a truth file.
-func readLines(t *testing.T, name string) (lines []Line) {
-	t.Helper()
-	raw, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for text := range strings.Lines(string(raw)) {
-		var l Line
-		if err := json.Unmarshal([]byte(text), &l); err != nil {
-			t.Fatal(err)
-		}
-		lines = append(lines, l)
-	}
-	return lines
-}
-
 // lineEvent is what lookBack needs of a line's event.
 type lineEvent struct {
 	DID     string
@@ -226,7 +208,10 @@ func TestTruthReferences(t *testing.T) {
 	r := newRelay(t, "--generate", "600", "--accounts", "60", "--population", "200", "--clock", "virtual", "--churn-every", "3",
 		"--hostile-every", "10", "--truth", name, "--truth-references")
 	sent := produce(t, r, messages)
-	lines := readLines(t, name)
+	lines, err := ReadTruth(name)
+	if err != nil {
+		t.Fatal(err)
+	}
 	events := make([]lineEvent, len(lines))
 	for i := range lines {
 		if err := json.Unmarshal(lines[i].Event, &events[i]); err != nil {
@@ -263,7 +248,11 @@ func TestTruthReferences(t *testing.T) {
 	r.producer.traffic.again.left = again
 	r.producer.renumber(0)
 	produce(t, r, again)
-	repeated := readLines(t, name)[len(lines):]
+	all, err := ReadTruth(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	repeated := all[len(lines):]
 	for i := range repeated {
 		l := &repeated[i]
 		if l.Epoch != 1 || l.Had != nil || !l.Repeated && strings.Contains(string(l.Event), `"kind":"commit"`) {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -64,6 +65,25 @@ func (t *truthFile) close() error {
 		return nil
 	}
 	return t.f.Close()
+}
+
+// ReadTruth returns the lines of a truth file so far. The last one may be under way.
+func ReadTruth(name string) (lines []Line, err error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	for d := json.NewDecoder(f); ; {
+		var l Line
+		switch err := d.Decode(&l); {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			return lines, nil
+		case err != nil:
+			return nil, fmt.Errorf("line %d of relaysim's truth file: %w", len(lines)+1, err)
+		}
+		lines = append(lines, l)
+	}
 }
 
 // truthKey is what comes before a hole of an event's JSON. The fields come in a fixed order. No
