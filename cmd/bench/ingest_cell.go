@@ -43,7 +43,7 @@ func (r *ingestResult) eventsABlock() string {
 
 // cellParts is the running parts of a cell.
 type cellParts struct {
-	relay   *relay
+	relay   *server
 	server  *server
 	meter   meter
 	profile string // file for the server's CPU profile; "": none
@@ -101,11 +101,11 @@ func (f *ingestFlags) measure(ctx context.Context, c *ingestCell, dir string) (r
 	switch c.group {
 	case groupJetstream:
 		query = ""
-		p.server, err = startBaseline(ctx, p.relay.url, data)
+		p.server, err = startBaseline(ctx, p.relay.url(), data)
 	case groupNoCgo:
-		p.server, err = startMillrace(ctx, f.noCgo(), p.relay.url, data, c.args...)
+		p.server, err = startMillrace(ctx, f.noCgo(), p.relay.url(), data, c.args...)
 	default:
-		p.server, err = startMillrace(ctx, f.millrace(), p.relay.url, data, c.args...)
+		p.server, err = startMillrace(ctx, f.millrace(), p.relay.url(), data, c.args...)
 	}
 	if err != nil {
 		return nil, err

@@ -43,7 +43,7 @@ func (b *linksBench) follow(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.stop()) }()
-	s, err := startMillrace(ctx, b.millrace(), r.url, filepath.Join(b.work, "followed"), "--memory", "256MiB", "--references=on", "--links")
+	s, err := startMillrace(ctx, b.millrace(), r.url(), filepath.Join(b.work, "followed"), "--memory", "256MiB", "--references=on", "--links")
 	if err != nil {
 		return err
 	}

@@ -125,7 +125,7 @@ func (b *replayBuilder) read(ctx context.Context, relaysim string) error {
 		return err
 	}
 	defer func() { _ = r.stop() }()
-	client, err := consume.New(consume.Config{URL: r.url, Epoch: 1, Handle: b.handle})
+	client, err := consume.New(consume.Config{URL: r.url(), Epoch: 1, Handle: b.handle})
 	if err != nil {
 		return err
 	}

@@ -291,7 +291,7 @@ func (b *replayBench) measureLive(ctx context.Context) (err error) {
 	if err := forgetCached(data); err != nil {
 		return err
 	}
-	s, err := b.start(ctx, data, r.url, "--new-epoch")
+	s, err := b.start(ctx, data, r.url(), "--new-epoch")
 	if err != nil {
 		return err
 	}

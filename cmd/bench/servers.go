@@ -14,49 +14,53 @@ import (
 	publicclient "millrace/public/client"
 )
 
-// relay is a running relaysim.
-type relay struct {
+// server is a running program that serves: a relay, or what has subscribers.
+type server struct {
 	*process
-	url string // ws://…
+	addr    string // host:port
+	metrics string // the same, of the metrics; "": it has none
 }
 
-// startRelay starts one that writes its truth into a pipe; nil: into none.
-func startRelay(ctx context.Context, program string, truth *os.File, args ...string) (r *relay, err error) {
-	r = &relay{}
+// startServer starts one. It is ready with the first line of output in which find finds addr.
+func startServer(cmd *exec.Cmd, find func(line string) (addr, metrics string)) (*server, error) {
+	p, err := startProcess(cmd)
+	if err != nil {
+		return nil, err
+	}
+	s := &server{process: p}
+	return s, s.await(func(line string) bool {
+		s.addr, s.metrics = find(line)
+		return s.addr != ""
+	})
+}
+
+// listening finds the address in a line "listening ws://ADDRESS".
+func listening(line string) (addr, metrics string) {
+	_, addr, _ = strings.Cut(line, "listening ws://")
+	return addr, ""
+}
+
+// startRelay starts a relaysim that writes its truth into a pipe; nil: into none.
+func startRelay(ctx context.Context, program string, truth *os.File, args ...string) (*server, error) {
 	cmd := exec.CommandContext(ctx, program, append([]string{"--listen", "127.0.0.1:0", "--wait-for-consumer"}, args...)...)
 	if truth != nil {
 		cmd.ExtraFiles = []*os.File{truth}
 		cmd.Args = append(cmd.Args, "--truth", "/dev/fd/3")
 	}
-	if r.process, err = startProcess(cmd); err != nil {
-		return nil, err
-	}
-	return r, r.await(listening(&r.url))
+	return startServer(cmd, listening)
 }
 
-// listening takes the address out of a line "listening URL".
-func listening(address *string) func(string) bool {
-	return func(line string) (ok bool) {
-		*address, ok = strings.CutPrefix(line, "listening ")
-		return ok
-	}
-}
+// url is where millrace finds a relay.
+func (s *server) url() string { return "ws://" + s.addr }
 
-// messages returns how many frames the relay has made.
-func (r *relay) messages() (int64, error) {
-	raw, err := httpGet(strings.TrimPrefix(r.url, "ws://"), "/admin/status")
+// messages returns how many frames a relay has made.
+func (s *server) messages() (int64, error) {
+	raw, err := httpGet(s.addr, "/admin/status")
 	if err != nil {
 		return 0, err
 	}
 	var status struct{ Messages int64 }
 	return status.Messages, json.Unmarshal(raw, &status)
-}
-
-// server is a running server that has subscribers.
-type server struct {
-	*process
-	addr    string // host:port
-	metrics string // the same, of the metrics; "": it has none
 }
 
 // subscribe returns the URL of a subscription.
@@ -71,39 +75,26 @@ func (s *server) subscribeV2(query string) string {
 const noRelay = "ws://127.0.0.1:1"
 
 // startMillrace starts millrace serve.
-func startMillrace(ctx context.Context, program, relay, data string, args ...string) (s *server, err error) {
-	s = &server{}
+func startMillrace(ctx context.Context, program, relay, data string, args ...string) (*server, error) {
 	args = append([]string{"serve", "--relay", relay, "--data-dir", data, "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0",
 		"--log-format", "json", "--min-free-disk", "0"}, args...)
-	if s.process, err = startProcess(exec.CommandContext(ctx, program, args...)); err != nil {
-		return nil, err
-	}
-	return s, s.await(func(line string) bool {
+	return startServer(exec.CommandContext(ctx, program, args...), func(line string) (addr, metrics string) {
 		var said struct {
 			Listen  string `json:"listen"`
 			Metrics string `json:"metrics_listen"`
 		}
-		if json.Unmarshal([]byte(line), &said) != nil {
-			return false
-		}
-		s.addr, s.metrics = said.Listen, said.Metrics
-		return s.addr != ""
+		_ = json.Unmarshal([]byte(line), &said) // of another line it is empty
+		return said.Listen, said.Metrics
 	})
 }
 
 // startBaseline starts this program as the baseline, on the store in dir.
-func startBaseline(ctx context.Context, relay, dir string) (s *server, err error) {
+func startBaseline(ctx context.Context, relay, dir string) (*server, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	s = &server{}
-	if s.process, err = startProcess(exec.CommandContext(ctx, self, "jetstream", "-relay", relay, "-dir", dir)); err != nil {
-		return nil, err
-	}
-	err = s.await(listening(&s.addr))
-	s.addr = strings.TrimPrefix(s.addr, "ws://")
-	return s, err
+	return startServer(exec.CommandContext(ctx, self, "jetstream", "-relay", relay, "-dir", dir), listening)
 }
 
 // subscribeRepos is where a relay's stream is.

@@ -228,7 +228,7 @@ func (f *subscribersFlags) measure(ctx context.Context, s scenario, dir string) 
 }
 
 // relay starts the scenario's relay, which makes so many frames.
-func (f *subscribersFlags) relay(ctx context.Context, s scenario, truth string, frames int64) (*relay, error) {
+func (f *subscribersFlags) relay(ctx context.Context, s scenario, truth string, frames int64) (*server, error) {
 	args := []string{"--truth", truth, "--rate", strconv.FormatFloat(s.rate, 'f', -1, 64), "--frames", strconv.FormatInt(frames, 10), "--log-level", "ERROR"}
 	if s.name == originalScenario {
 		args = append(args, "--keep-record-keys") // a record is looked for by its path
@@ -237,11 +237,11 @@ func (f *subscribersFlags) relay(ctx context.Context, s scenario, truth string, 
 }
 
 // start starts the scenario's server.
-func (f *subscribersFlags) start(ctx context.Context, s scenario, relay *relay, data string) (*server, error) {
+func (f *subscribersFlags) start(ctx context.Context, s scenario, relay *server, data string) (*server, error) {
 	if s.name == originalScenario {
-		return startOriginal(ctx, f.jetstream, relay.url, data)
+		return startOriginal(ctx, f.jetstream, relay.url(), data)
 	}
-	return startMillrace(ctx, f.millrace(), relay.url, data, "--memory", f.memory)
+	return startMillrace(ctx, f.millrace(), relay.url(), data, "--memory", f.memory)
 }
 
 // connectTime is about how long it takes to connect all subscribers.
@@ -268,7 +268,7 @@ func (r *result) measureAlone(ctx context.Context, server *server, d time.Durati
 }
 
 // measure takes the figures while everything runs.
-func (r *result) measure(ctx context.Context, d time.Duration, all *subscribers, server *server, relay *relay) error {
+func (r *result) measure(ctx context.Context, d time.Duration, all *subscribers, server, relay *server) error {
 	parts := cellParts{relay: relay, server: server}
 	all.snapshot(0)
 	before, err := parts.sample()
@@ -289,7 +289,7 @@ func (r *result) measure(ctx context.Context, d time.Duration, all *subscribers,
 
 // awaitEnd waits for the relay's last frame and returns what the server holds, once it was found to
 // be the truth.
-func awaitEnd(ctx context.Context, relay *relay, frames int64, server *server, truth string) (*heldLog, error) {
+func awaitEnd(ctx context.Context, relay *server, frames int64, server *server, truth string) (*heldLog, error) {
 	for {
 		made, err := relay.messages()
 		if err != nil {
