@@ -43,9 +43,7 @@ func testSeed(t *testing.T) *rand.Rand {
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	for _, compress := range []bool{false, true} {
-		l := newEventLog(t)
-		s := serve(t, l)
-		l.add(traffic(0, 200)...)
+		l, s := served(t, traffic(0, 200)...)
 		c := newClient(t, client.Config{URL: s.URL, Cursor: "0", Compress: compress})
 		check(t, read(t, c, 100), l.all()[:100])
 		if got, want := c.Cursor(), l.all()[99].cursor; got != want {
@@ -171,9 +169,7 @@ func TestFaults(t *testing.T) {
 // A connection that is cut at each byte of an event in turn.
 func TestCutAtEveryByte(t *testing.T) {
 	t.Parallel()
-	l := newEventLog(t)
-	s := serve(t, l)
-	l.add(identity(didN(1)), identity(didN(2)), account(didN(3)))
+	l, s := served(t, identity(didN(1)), identity(didN(2)), account(didN(3)))
 	p := newProxy(t, s.addr())
 	var cut atomic.Int64
 	p.breakBy(func() fault { return fault{cut: int(cut.Add(1))} })
@@ -189,11 +185,7 @@ func TestCutAtEveryByte(t *testing.T) {
 func TestRestartWhileLive(t *testing.T) {
 	t.Parallel()
 	for _, before := range []int{0, 5} {
-		l := newEventLog(t)
-		if before > 0 {
-			l.add(traffic(0, before)...)
-		}
-		s := serve(t, l)
+		l, s := served(t, traffic(0, before)...)
 		p := newProxy(t, s.addr())
 		had := len(l.all())
 		told := map[string]int{}
@@ -224,9 +216,7 @@ func TestRestartWhileLive(t *testing.T) {
 
 func TestFilters(t *testing.T) {
 	t.Parallel()
-	l := newEventLog(t)
-	s := serve(t, l)
-	l.add(traffic(0, 300)...)
+	l, s := served(t, traffic(0, 300)...)
 	pick := func(ok func(string) bool) (out []truth) {
 		for _, e := range l.all() {
 			if ok(e.json) {
@@ -275,8 +265,7 @@ func TestFilters(t *testing.T) {
 // Options that are replaced in mid-stream hold for later connections too.
 func TestUpdate(t *testing.T) {
 	t.Parallel()
-	l := newEventLog(t)
-	s := serve(t, l)
+	l, s := served(t)
 	p := newProxy(t, s.addr())
 	c := newClient(t, client.Config{URL: p.url(), Options: client.Options{DIDs: []string{didN(20)}},
 		OnInfo: onceLive(func() { l.add(identity(didN(21)), identity(didN(20))) })})
@@ -317,9 +306,7 @@ func TestUpdate(t *testing.T) {
 // What asking again cannot cure ends the iteration, with the server's own words.
 func TestPermanentErrors(t *testing.T) {
 	t.Parallel()
-	l := newEventLog(t)
-	s := serve(t, l)
-	l.add(traffic(0, 10)...)
+	_, s := served(t, traffic(0, 10)...)
 	for name, tc := range map[string]struct {
 		cfg  client.Config
 		want string
@@ -361,6 +348,10 @@ func firstError(t *testing.T, c *client.Client) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
+	return firstErrorOf(ctx, c)
+}
+
+func firstErrorOf(ctx context.Context, c *client.Client) error {
 	for _, err := range c.Events(ctx) {
 		if err != nil {
 			return err
@@ -372,8 +363,7 @@ func firstError(t *testing.T, c *client.Client) error {
 // 429, 503 and the like are asked again, but not before the server wants to be.
 func TestRetryAfter(t *testing.T) {
 	t.Parallel()
-	l := newEventLog(t)
-	l.add(traffic(0, 3)...)
+	l := newEventLog(t, traffic(0, 3)...)
 	for _, status := range []int{429, 503, 502} {
 		srv := httptest.NewServer(refusing(1, status, http.Header{"Retry-After": {"1"}}, "later", serve(t, l).public.Handler()))
 		var waits []time.Duration
@@ -391,9 +381,7 @@ func TestRetryAfter(t *testing.T) {
 // asks for.
 func TestRefusedByOneInstance(t *testing.T) {
 	t.Parallel()
-	l := newEventLog(t)
-	s := serve(t, l)
-	l.add(traffic(0, 20)...)
+	l, s := served(t, traffic(0, 20)...)
 	unknown := httptest.NewServer(refusing(3, 400, nil, "never heard of it", s.public.Handler()))
 	defer unknown.Close()
 	p := newProxy(t, s.addr())
@@ -420,8 +408,7 @@ func TestRefusedByOneInstance(t *testing.T) {
 // Silence of a connection that stalls is noticed; the loop's own slowness is none.
 func TestSilence(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		l := newEventLog(t)
-		l.add(traffic(0, 3)...)
+		l := newEventLog(t, traffic(0, 3)...)
 		all := l.all()
 		p, err := public.New(public.Config{Log: l.Log, Dictionaries: l.dictionaries})
 		if err != nil {
@@ -470,9 +457,7 @@ func TestSilence(t *testing.T) {
 // A heartbeat takes the cursor along while nothing matches.
 func TestHeartbeatMovesTheCursor(t *testing.T) {
 	t.Parallel()
-	l := newEventLog(t)
-	s := serve(t, l)
-	l.add(traffic(0, 10)...)
+	l, s := served(t, traffic(0, 10)...)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var c *client.Client
@@ -493,22 +478,11 @@ func TestHeartbeatMovesTheCursor(t *testing.T) {
 	}
 }
 
-func firstErrorOf(ctx context.Context, c *client.Client) error {
-	for _, err := range c.Events(ctx) {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // The dictionary is fetched once, and found in the directory by the next client; what is broken
 // there is fetched anew.
 func TestDictionaryCache(t *testing.T) {
 	t.Parallel()
-	l := newEventLog(t)
-	s := serve(t, l)
-	l.add(traffic(0, 10)...)
+	l, s := served(t, traffic(0, 10)...)
 	var fetched atomic.Int64
 	counting := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/dictionaries/") {
@@ -557,8 +531,7 @@ func TestDictionaryCache(t *testing.T) {
 
 func TestRange(t *testing.T) {
 	t.Parallel()
-	l := newEventLog(t)
-	s := serve(t, l)
+	l, s := served(t)
 	c := newClient(t, client.Config{URL: s.URL})
 	if r, err := c.Range(t.Context()); err != nil || r.Oldest != nil || r.Newest != nil || r.Retention != 36*time.Hour {
 		t.Errorf("empty log: %+v, %v", r, err)
@@ -572,9 +545,7 @@ func TestRange(t *testing.T) {
 
 func TestOneLoopAtATime(t *testing.T) {
 	t.Parallel()
-	l := newEventLog(t)
-	s := serve(t, l)
-	l.add(traffic(0, 2)...)
+	_, s := served(t, traffic(0, 2)...)
 	c := newClient(t, client.Config{URL: s.URL, Cursor: "0"})
 	for range c.Events(t.Context()) {
 		if err := firstError(t, c); !errors.Is(err, client.ErrRunning) {

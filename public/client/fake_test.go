@@ -278,8 +278,7 @@ func TestShortestLag(t *testing.T) {
 // Options that change while a connection is made are sent over it.
 func TestUpdateWhileConnecting(t *testing.T) {
 	t.Parallel()
-	l := newEventLog(t)
-	s := serve(t, l)
+	l, s := served(t)
 	var c *client.Client
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := c.Update(client.Options{DIDs: []string{didN(2)}}); err != nil {
@@ -396,8 +395,7 @@ func TestUpdateCannotBeSent(t *testing.T) {
 
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	l := newEventLog(t)
-	l.add(traffic(0, 20)...)
+	l := newEventLog(t, traffic(0, 20)...)
 	srv := httptest.NewTLSServer(serve(t, l).public.Handler())
 	defer srv.Close()
 	roots := x509.NewCertPool()
@@ -410,9 +408,7 @@ func TestTLS(t *testing.T) {
 // A file that was kept under a wrong name is not taken for what its name says.
 func TestDictionaryOfAnotherID(t *testing.T) {
 	t.Parallel()
-	l := newEventLog(t)
-	s := serve(t, l)
-	l.add(traffic(0, 5)...)
+	l, s := served(t, traffic(0, 5)...)
 	cfg := client.Config{URL: s.URL, Cursor: "0", Compress: true, DictionaryDir: t.TempDir()}
 	check(t, read(t, newClient(t, cfg), 5), l.all()[:5])
 	files, err := filepath.Glob(filepath.Join(cfg.DictionaryDir, "*"))

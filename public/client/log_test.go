@@ -44,7 +44,8 @@ type eventLog struct {
 	events []truth
 }
 
-func newEventLog(t testing.TB) *eventLog {
+// newEventLog makes a log that has the events of these frames.
+func newEventLog(t testing.TB, frames ...frame) *eventLog {
 	t.Helper()
 	l := &eventLog{t: t}
 	var err error
@@ -63,6 +64,9 @@ func newEventLog(t testing.TB) *eventLog {
 		t.Fatal(err)
 	}
 	l.stamper = replay.NewStamper(0, nil)
+	if len(frames) > 0 {
+		l.add(frames...)
+	}
 	return l
 }
 

@@ -36,6 +36,13 @@ func serve(t testing.TB, l *eventLog) *instance {
 	return s
 }
 
+// served makes a log that has the events of these frames, and serves it.
+func served(t testing.TB, frames ...frame) (*eventLog, *instance) {
+	t.Helper()
+	l := newEventLog(t, frames...)
+	return l, serve(t, l)
+}
+
 // stop ends the server, giving its clients so much time for the close.
 func (s *instance) stop(grace time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), grace)

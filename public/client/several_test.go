@@ -239,16 +239,18 @@ func TestSwitchIsShort(t *testing.T) {
 	})
 }
 
+// trimmed refuses a cursor that the log does not reach back to, if it must.
+func trimmed(query map[string][]string) string {
+	if query["strict"] != nil {
+		return "cursor is too old"
+	}
+	return ""
+}
+
 // TestServerWithoutTheCursorIsPassedOver: neither one of another relay nor one that has trimmed the
 // position is read while one has it. If none has, the longest log is.
 func TestServerWithoutTheCursorIsPassedOver(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		trimmed := func(query map[string][]string) string {
-			if query["strict"] != nil {
-				return "cursor is too old"
-			}
-			return ""
-		}
 		other := &scripted{refuse: func(map[string][]string) string { return "unknown stream b7e1c0" }}
 		short := &scripted{refuse: trimmed, say: func(ws *websocket.Conn) { events(ws, 30, 31) }}
 		whole := &scripted{say: func(ws *websocket.Conn) { events(ws, 4, 9) }}
@@ -278,15 +280,9 @@ func TestServerWithoutTheCursorIsPassedOver(t *testing.T) {
 // answer, the oldest log is read after a minute.
 func TestTrimmedServerAndHangingOne(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		trimmed, hangs := &scripted{say: func(ws *websocket.Conn) { events(ws, 30, 31) }}, &scripted{hangs: true}
-		trimmed.refuse = func(query map[string][]string) string {
-			if query["strict"] != nil {
-				return "cursor is too old"
-			}
-			return ""
-		}
-		trimmed.reach(30)
-		c := several(t, client.Config{Cursor: "b7e1c0-3-0", MinBackoff: time.Second, OnDisconnect: func(error, time.Duration) {}}, trimmed, hangs)
+		short, hangs := &scripted{refuse: trimmed, say: func(ws *websocket.Conn) { events(ws, 30, 31) }}, &scripted{hangs: true}
+		short.reach(30)
+		c := several(t, client.Config{Cursor: "b7e1c0-3-0", MinBackoff: time.Second, OnDisconnect: func(error, time.Duration) {}}, short, hangs)
 		if took := follow(t, c, 30, 2); took < time.Minute || took > 3*time.Minute {
 			t.Errorf("it took %v", took)
 		}

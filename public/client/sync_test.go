@@ -12,9 +12,7 @@ import (
 // also if no kind is.
 func TestSync(t *testing.T) {
 	t.Parallel()
-	l := newEventLog(t)
-	s := serve(t, l)
-	l.add(identity(didN(1)), testframe.Sync(didN(2)), account(didN(3)))
+	l, s := served(t, identity(didN(1)), testframe.Sync(didN(2)), account(didN(3)))
 	all := l.all()
 	if !bytes.Contains([]byte(all[1].json), []byte(`"kind":"sync"`)) {
 		t.Fatal(all[1].json)

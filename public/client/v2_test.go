@@ -89,9 +89,7 @@ func TestV2(t *testing.T) {
 // Filters go into the request, however long that is. An update takes another connection.
 func TestV2Filters(t *testing.T) {
 	t.Parallel()
-	l := newEventLog(t)
-	s := serve(t, l)
-	l.add(traffic(0, 300)...)
+	l, s := served(t, traffic(0, 300)...)
 	pick := func(of ...string) (picked []truth) {
 		for _, e := range l.all() {
 			for _, s := range of {
