@@ -2,7 +2,6 @@ package client_test
 
 import (
 	"net/http"
-	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 
@@ -20,10 +19,7 @@ func bubble(t *testing.T, test func(t *testing.T)) {
 // servePipes serves a handler in a bubble, and makes a client of it.
 func servePipes(t *testing.T, h http.Handler, cfg client.Config) *client.Client {
 	t.Helper()
-	l := pipenet.Listen()
-	srv := httptest.NewUnstartedServer(h)
-	srv.Listener.Close()
-	srv.Listener = l
+	srv, l := pipenet.NewServer(h)
 	srv.Start()
 	t.Cleanup(srv.Close)
 	cfg.URL = srv.URL

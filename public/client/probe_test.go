@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 
@@ -18,12 +17,8 @@ import (
 // connection when the present one has died without a word.
 func TestProbeOfDeadConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		listener := pipenet.Listen()
-		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.WriteString(w, "{}")
-		}))
-		server.Listener.Close()
-		server.Listener, server.EnableHTTP2 = listener, true
+		server, listener := pipenet.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") }))
+		server.EnableHTTP2 = true
 		server.StartTLS()
 		defer server.Close()
 		roots := x509.NewCertPool()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -111,11 +110,8 @@ func severalAt(t *testing.T, path string, cfg client.Config, servers ...*scripte
 	listeners := map[string]*pipenet.Listener{}
 	for i, s := range servers {
 		host := fmt.Sprintf("s%d", i)
-		l := pipenet.Listen()
+		srv, l := pipenet.NewServer(s)
 		listeners[host+":80"] = l
-		srv := httptest.NewUnstartedServer(s)
-		srv.Listener.Close()
-		srv.Listener = l
 		srv.Start()
 		t.Cleanup(func() { srv.Close(); s.handling.Wait() })
 		cfg.URLs = append(cfg.URLs, "http://"+host+path)

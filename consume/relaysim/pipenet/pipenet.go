@@ -6,6 +6,8 @@ package pipenet
 import (
 	"context"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"sync"
 	"sync/atomic"
 )
@@ -19,6 +21,14 @@ type Listener struct {
 
 // Listen returns a Listener. Make it in the bubble that uses it.
 func Listen() *Listener { return &Listener{conns: make(chan net.Conn), done: make(chan struct{})} }
+
+// NewServer returns a server of h on a Listener, which the caller starts.
+func NewServer(h http.Handler) (*httptest.Server, *Listener) {
+	l, s := Listen(), httptest.NewUnstartedServer(h)
+	s.Listener.Close()
+	s.Listener = l
+	return s, l
+}
 
 // Accept waits for a connection; net.ErrClosed after Close.
 func (l *Listener) Accept() (net.Conn, error) {

@@ -20,10 +20,8 @@ import (
 // present one has died without a word.
 func TestDeadConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		listener := pipenet.Listen()
-		server := httptest.NewUnstartedServer(&relaysim.PLC{})
-		server.Listener.Close()
-		server.Listener, server.EnableHTTP2 = listener, true
+		server, listener := pipenet.NewServer(&relaysim.PLC{})
+		server.EnableHTTP2 = true
 		server.StartTLS()
 		defer server.Close()
 		var conns []*pipenet.LossyConn
