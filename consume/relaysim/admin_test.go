@@ -130,13 +130,8 @@ func TestAdminErrors(t *testing.T) {
 	r := startRelay(t, "--frames", "5")
 	waitMade(t, r, 5)
 	for _, path := range []string{"jump?by=x", "jump?by=-1", "inject?kind=nice", "stall?for=1", "drip?bytes=0", "comeback", "nothing"} {
-		res, err := http.Post("http://"+r.addr+"/admin/"+path, "", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		res.Body.Close()
-		if res.StatusCode < 400 || res.StatusCode > 405 {
-			t.Errorf("%s: %s", path, res.Status)
+		if status, _ := r.admin(path); status < 400 || status > 405 {
+			t.Errorf("%s: %d", path, status)
 		}
 	}
 	res, err := http.Get("http://" + r.addr + "/admin/status")

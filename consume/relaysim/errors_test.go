@@ -69,13 +69,8 @@ func TestLists(t *testing.T) {
 func TestVerbatimActions(t *testing.T) {
 	r := startRelay(t, "--once", "--capture", corpus(t, "frames.bin.zst"), "--wait-for-consumer")
 	for _, path := range []string{"jump?by=1", "again?n=1", "restart-numbering", "inject?kind=" + hostileKinds()[0].name} {
-		res, err := http.Post("http://"+r.addr+"/admin/"+path, "", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(res.Body)
-		if res.Body.Close(); err != nil || res.StatusCode != http.StatusBadRequest || !strings.Contains(string(body), "exactly as captured") {
-			t.Errorf("%s: %s: %s, %v", path, res.Status, body, err)
+		if status, body := r.admin(path); status != http.StatusBadRequest || !strings.Contains(string(body), "exactly as captured") {
+			t.Errorf("%s: %d: %s", path, status, body)
 		}
 	}
 }

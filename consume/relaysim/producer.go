@@ -46,10 +46,10 @@ type producer struct {
 	started bool
 }
 
-// newProducer makes a producer that begins with the number firstSeq.
-func newProducer(cfg Config, firstSeq int64, t *traffic, h *hostileMix, truth *truthFile) *producer {
+// newProducer makes a producer that begins with the number cfg.FirstSeq.
+func newProducer(cfg Config, t *traffic, h *hostileMix, truth *truthFile) *producer {
 	p := &producer{cfg: cfg, traffic: t, hostile: h, truth: truth, commands: make(chan func())}
-	p.begin(firstSeq - 1)
+	p.begin(cfg.FirstSeq - 1)
 	return p
 }
 

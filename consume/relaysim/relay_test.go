@@ -1,7 +1,6 @@
 package relaysim
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,7 +10,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -95,8 +93,10 @@ func (r *testRelay) connect(query string) *testConsumer {
 }
 
 // next reads one message, or returns why it cannot.
-func (c *testConsumer) next() (received, error) {
-	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+func (c *testConsumer) next() (received, error) { return c.nextWithin(patience) }
+
+func (c *testConsumer) nextWithin(d time.Duration) (received, error) {
+	if err := c.SetReadDeadline(time.Now().Add(d)); err != nil {
 		return received{}, err
 	}
 	kind, data, err := c.ReadMessage()
@@ -125,35 +125,37 @@ func (c *testConsumer) drain(n int) (messages []received) {
 		if len(messages) >= n {
 			wait = 100 * time.Millisecond
 		}
-		if err := c.SetReadDeadline(time.Now().Add(wait)); err != nil {
-			return messages
-		}
-		kind, data, err := c.ReadMessage()
+		m, err := c.nextWithin(wait)
 		if err != nil {
 			return messages
 		}
-		messages = append(messages, received{text: kind == websocket.TextMessage, data: data})
+		messages = append(messages, m)
 	}
 }
 
 // untilItEnds is how many messages drain waits for on a connection that ends.
 const untilItEnds = 1 << 30
 
-// post does something over the admin endpoint.
-func (r *testRelay) post(path string) map[string]any {
+// admin does something over the admin endpoint.
+func (r *testRelay) admin(path string) (status int, body []byte) {
 	r.t.Helper()
 	res, err := http.Post("http://"+r.addr+"/admin/"+path, "", nil)
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	if err != nil || res.StatusCode != http.StatusOK {
-		r.t.Fatalf("%s: %s: %s (%v)", path, res.Status, body, err)
-	}
-	var out map[string]any
-	if err := json.Unmarshal(body, &out); err != nil {
+	if body, err = io.ReadAll(res.Body); err != nil {
 		r.t.Fatal(err)
+	}
+	return res.StatusCode, body
+}
+
+// post does what must succeed.
+func (r *testRelay) post(path string) (out map[string]any) {
+	r.t.Helper()
+	status, body := r.admin(path)
+	if err := json.Unmarshal(body, &out); err != nil || status != http.StatusOK {
+		r.t.Fatalf("%s: %d: %s", path, status, body)
 	}
 	return out
 }
@@ -165,7 +167,8 @@ func (r *testRelay) lines() []string {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return slices.Collect(strings.Lines(string(b[:bytes.LastIndexByte(b, '\n')+1])))
+	lines := strings.Split(string(b), "\n")
+	return lines[:len(lines)-1]
 }
 
 // seqOf returns the sequence number of a frame that a relay may send.
@@ -196,7 +199,7 @@ func recompute(t testing.TB, epoch uint32, messages []received) (lines []string)
 			t.Fatal(err)
 		}
 		for _, e := range expected {
-			lines = append(lines, string(appendTruthLine(nil, epoch, seqOf(t, m.data), e)))
+			lines = append(lines, strings.TrimSuffix(string(appendTruthLine(nil, epoch, seqOf(t, m.data), e)), "\n"))
 		}
 	}
 	return lines

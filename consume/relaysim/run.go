@@ -53,9 +53,8 @@ func New(cfg Config) (*Relay, error) {
 	if cfg.Signed {
 		t.world = w
 	}
-	firstSeq := cfg.FirstSeq
 	if cfg.verbatim() {
-		firstSeq = max(1, templates[0].original.seq)
+		cfg.FirstSeq = max(1, templates[0].original.seq)
 	}
 	var truth *truthFile
 	if cfg.Truth != "" {
@@ -68,7 +67,7 @@ func New(cfg Config) (*Relay, error) {
 		cadence: cadence{every: cfg.HostileEvery}, kinds: kinds, syncs: cfg.TruthSync,
 		builder: &messageBuilder{clock: clk, population: population, rng: newRand(cfg.Seed, "hostile")},
 	}
-	return &Relay{cfg: cfg, conns: make(map[*conn]struct{}), producer: newProducer(cfg, firstSeq, t, hostile, truth)}, nil
+	return &Relay{cfg: cfg, conns: make(map[*conn]struct{}), producer: newProducer(cfg, t, hostile, truth)}, nil
 }
 
 // templates makes the frames to send, the world that they are of, if any, and the clock that times

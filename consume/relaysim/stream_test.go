@@ -15,18 +15,9 @@ import (
 	"github.com/ipfs/go-cid"
 )
 
-// trimLines cuts the line ends off: for diffs that can be read.
-func trimLines(lines []string) []string {
-	out := make([]string, len(lines))
-	for i, l := range lines {
-		out[i] = strings.TrimSuffix(l, "\n")
-	}
-	return out
-}
-
 func checkTruth(t *testing.T, want, got []string) {
 	t.Helper()
-	if diff := cmp.Diff(trimLines(want), trimLines(got)); diff != "" {
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("truth differs (- recomputed, + written):\n%.3000s", diff)
 	}
 }

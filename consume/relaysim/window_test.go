@@ -250,7 +250,7 @@ func TestAllowed(t *testing.T) {
 		"none is due":           {func(p *producer) { p.cfg.Rate, p.due = 10, now.Add(second/20) }, 0, second / 20, second / 20, 0},
 		"behind for long":       {func(p *producer) { p.cfg.Rate, p.due = 10, now.Add(-time.Hour) }, 11, 0, second / 10, 0},
 	} {
-		p := newProducer(Config{WindowFrames: modelFrames, WindowBytes: modelBytes, Logger: slog.New(slog.DiscardHandler)}, 1,
+		p := newProducer(Config{FirstSeq: 1, WindowFrames: modelFrames, WindowBytes: modelBytes, Logger: slog.New(slog.DiscardHandler)},
 			&traffic{templates: []*template{{}}}, nil, nil)
 		p.due = now
 		tt.set(p)
