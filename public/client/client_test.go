@@ -17,6 +17,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -407,7 +408,7 @@ func TestRefusedByOneInstance(t *testing.T) {
 
 // Silence of a connection that stalls is noticed; the loop's own slowness is none.
 func TestSilence(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		l := newEventLog(t, traffic(0, 3)...)
 		all := l.all()
 		p, err := public.New(public.Config{Log: l.Log, Dictionaries: l.dictionaries})

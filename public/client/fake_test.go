@@ -17,6 +17,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -39,24 +40,26 @@ func fake(t *testing.T, say func(n int, ws *websocket.Conn)) (url string, connec
 // fakeHandler is what fake serves.
 func fakeHandler(say func(n int, ws *websocket.Conn)) (h http.Handler, connections *atomic.Int64) {
 	connections = new(atomic.Int64)
-	up := websocket.Upgrader{}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/subscribe" {
 			http.NotFound(w, r)
 			return
 		}
-		ws, err := up.Upgrade(w, r, nil)
-		if err != nil {
-			return
-		}
-		defer ws.Close()
-		say(int(connections.Add(1)), ws)
-		for {
-			if _, _, err := ws.NextReader(); err != nil {
-				return
-			}
-		}
+		talk(w, r, func(ws *websocket.Conn) { say(int(connections.Add(1)), ws) })
 	}), connections
+}
+
+// talk upgrades the request, and answers pings once say has returned.
+func talk(w http.ResponseWriter, r *http.Request, say func(ws *websocket.Conn)) {
+	ws, err := new(websocket.Upgrader).Upgrade(w, r, nil)
+	if err != nil {
+		return
+	}
+	defer ws.Close()
+	say(ws)
+	for err == nil {
+		_, _, err = ws.NextReader()
+	}
 }
 
 const oneEvent = `{"did":"did:plc:a","time_us":1790000000000000,"kind":"identity","identity":{"did":"did:plc:a","seq":1,"time":"t"}}`
@@ -139,7 +142,7 @@ func TestEndings(t *testing.T) {
 
 // A millrace that answers pings and sends neither events nor heartbeats is stuck.
 func TestMissingHeartbeats(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		extended := strings.TrimSuffix(oneEvent, "}") + `,"cursor":"b7e1c0-1-0"}`
 		h, conns := fakeHandler(func(_ int, ws *websocket.Conn) {
 			_ = ws.WriteMessage(websocket.TextMessage, []byte(extended))
@@ -159,7 +162,7 @@ func TestMissingHeartbeats(t *testing.T) {
 // A client that was served goes on asking a server that refuses it, for a minute from the first
 // refusal since it was served last.
 func TestPatienceBeginsAnew(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		served := 0
 		events, _ := fakeHandler(func(n int, ws *websocket.Conn) {
@@ -184,7 +187,7 @@ func TestPatienceBeginsAnew(t *testing.T) {
 
 // The pause grows also where each attempt takes as long as a connection that counts as a success.
 func TestBackoffWhereNothingAnswers(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		var waits []time.Duration
 		c := newClient(t, client.Config{URL: "ws://nowhere.test", MinBackoff: time.Second, OnDisconnect: func(_ error, wait time.Duration) {
@@ -205,7 +208,7 @@ func TestBackoffWhereNothingAnswers(t *testing.T) {
 
 // The pause grows also where a message comes over each connection, but its dictionary does not.
 func TestBackoffWithoutDictionary(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		events, _ := fakeHandler(func(_ int, ws *websocket.Conn) {
 			_ = ws.WriteMessage(websocket.BinaryMessage, []byte{0x28, 0xb5, 0x2f, 0xfd, 0x23, 0xd1, 0x2f, 1, 0, 2, 0x11, 0, 0, '{', '}'}) // of dictionary 77777
 		})
@@ -230,7 +233,7 @@ func TestBackoffWithoutDictionary(t *testing.T) {
 
 // A client that is stopped waits for no answer to its handshake.
 func TestStopInHandshake(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		c := servePipes(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			cancel(io.EOF)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -20,7 +21,6 @@ import (
 // jetstream is a server without anything of ours: no positions, no info messages, stamps of its
 // own.
 type jetstream struct {
-	t      *testing.T
 	after  int64         // µs that it stamps events later than the first instance does
 	breaks func(int) int // events until the n-th connection breaks
 
@@ -108,8 +108,8 @@ func TestPlainJetstream(t *testing.T) {
 		}
 	}
 	breaks := func(int) int { return 1 + rng.IntN(120) }
-	a := &jetstream{t: t, breaks: breaks}
-	b := &jetstream{t: t, breaks: breaks, after: 130_000}
+	a := &jetstream{breaks: breaks}
+	b := &jetstream{breaks: breaks, after: 130_000}
 	for _, e := range all {
 		a.add(e)
 		b.add(e)
@@ -191,7 +191,7 @@ func locked(mu *sync.Mutex, f func(int) int) func(int) int {
 
 // A quiet Jetstream sends no heartbeats; its answers to pings are enough.
 func TestQuietJetstream(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		h, conns := fakeHandler(func(_ int, ws *websocket.Conn) { _ = ws.WriteMessage(websocket.TextMessage, []byte(oneEvent)) })
 		c := servePipes(t, h, client.Config{Silence: 3 * time.Second, OnDisconnect: func(err error, _ time.Duration) { t.Error(err) }})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)

@@ -199,10 +199,7 @@ func TestReferences(t *testing.T) {
 // TestFilterOfTheURL: a filter in the URL holds, whether the options are sent in the URL or in an
 // update.
 func TestFilterOfTheURL(t *testing.T) {
-	c, err := New(Config{URL: "ws://h/subscribe?wantedCollections=a.b.c&wantedDids=did:web:x.test&wantedDids=&wantedSources=a.b.c:x&maxMessageSizeBytes=1000"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := newOf(t, Config{URL: "ws://h/subscribe?wantedCollections=a.b.c&wantedDids=did:web:x.test&wantedDids=&wantedSources=a.b.c:x&maxMessageSizeBytes=1000"})
 	o := Options{DIDs: []string{"did:web:y.test"}}
 	base := c.servers[0].subscribe.Query()
 	if query, _ := c.cfg.query(base, o, ""); !strings.Contains(query, "&wantedCollections=a.b.c&wantedDids=did%3Aweb%3Ax.test&wantedDids=&wantedDids=did%3Aweb%3Ay.test&") {
@@ -377,30 +374,21 @@ func TestParseRetryAfter(t *testing.T) {
 
 // The window forgets what is old, by time and by number, and nothing else.
 func TestWindow(t *testing.T) {
-	event := func(n int) *Event {
-		raw := `{"did":"did:plc:` + strconv.Itoa(n) + `","time_us":1,"kind":"identity"}`
-		var p parser
-		e, err := p.parse([]byte(raw))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return &e
-	}
 	w := window{spanUS: 1000}
-	for n := range 3 * maxWindow {
-		e := event(n)
-		e.TimeUS = int64(n) / 200
+	for n := range int64(3 * maxWindow) {
+		e := plain(t, 1+n)
+		e.TimeUS = n / 200
 		if !w.add(e) || w.add(e) {
 			t.Fatalf("event %d: not new, or new twice", n)
 		}
-		if n == 5000 && w.add(event(1)) {
+		if n == 5000 && w.add(plain(t, 1)) {
 			t.Fatal("event 1 is forgotten already")
 		}
 	}
 	if len(w.seen) != maxWindow || len(w.order) > 2*maxWindow+1 {
 		t.Errorf("%d remembered, %d kept", len(w.seen), len(w.order))
 	}
-	late := event(-1)
+	late := plain(t, 4*maxWindow)
 	late.TimeUS = w.newest + 2000
 	if w.add(late); len(w.seen) != 1 {
 		t.Errorf("%d remembered from before the span", len(w.seen))
@@ -415,16 +403,8 @@ func TestWindow(t *testing.T) {
 func TestPlainPlaceAfterUpdate(t *testing.T) {
 	const second = 1_000_000
 	p := newProgress("", 5*time.Second, false)
-	take := func(us int64) {
-		t.Helper()
-		e, err := new(parser).parse(fmt.Appendf(nil, `{"did":"did:plc:a","time_us":%d,"kind":"identity"}`, us))
-		if err != nil {
-			t.Fatal(err)
-		}
-		p.take(&e)
-	}
 	for us := int64(100 * second); us <= 110*second; us += second {
-		take(us)
+		p.take(plain(t, us))
 	}
 	if got := p.resume(false); got != strconv.Itoa(105*second) {
 		t.Errorf("before the update it resumes at %s", got)
@@ -433,7 +413,7 @@ func TestPlainPlaceAfterUpdate(t *testing.T) {
 	if got := p.resume(false); got != strconv.Itoa(110*second) {
 		t.Errorf("after the update it resumes at %s", got)
 	}
-	take(112 * second)
+	p.take(plain(t, 112*second))
 	if got := p.resume(false); got != strconv.Itoa(110*second) {
 		t.Errorf("after one more event it resumes at %s", got)
 	}

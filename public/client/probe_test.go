@@ -23,10 +23,7 @@ func TestProbeOfDeadConnection(t *testing.T) {
 		defer server.Close()
 		roots := x509.NewCertPool()
 		roots.AddCert(server.Certificate())
-		c, err := New(Config{URLs: []string{"wss://example.com", "wss://b.test"}, TLS: &tls.Config{RootCAs: roots}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := newOf(t, Config{URLs: []string{"wss://example.com", "wss://b.test"}, TLS: &tls.Config{RootCAs: roots}})
 		defer c.probes.CloseIdleConnections()
 		var conns []*pipenet.LossyConn
 		c.hooks.dial = func(ctx context.Context, network, address string) (net.Conn, error) {

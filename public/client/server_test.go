@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"millrace/consume/relaysim/pipenet"
 	"millrace/public"
 	"millrace/public/client"
 )
@@ -183,6 +184,18 @@ func newClient(t testing.TB, cfg client.Config) *client.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return c
+}
+
+// servePipes serves a handler in a bubble of synctest, and makes a client of it.
+func servePipes(t *testing.T, h http.Handler, cfg client.Config) *client.Client {
+	t.Helper()
+	srv, l := pipenet.NewServer(h)
+	srv.Start()
+	t.Cleanup(srv.Close)
+	cfg.URL = srv.URL
+	c := newClient(t, cfg)
+	c.DialBy(l.Dial)
 	return c
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -56,18 +57,7 @@ func (s *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.accepted = append(s.accepted, r.URL.Query().Get("cursor"))
 	s.mu.Unlock()
-	up := websocket.Upgrader{}
-	ws, err := up.Upgrade(w, r, nil)
-	if err != nil {
-		return
-	}
-	defer ws.Close()
-	say(ws)
-	for {
-		if _, _, err := ws.NextReader(); err != nil {
-			return
-		}
-	}
+	talk(w, r, say)
 }
 
 func (s *scripted) reach(seq int) {
@@ -147,7 +137,7 @@ func follow(t *testing.T, c *client.Client, first, n int) time.Duration {
 // TestSilentServerIsLeft: one that sends nothing for three heartbeats is left, though it answers
 // pings; the next one goes on after the last position.
 func TestSilentServerIsLeft(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		a := &scripted{say: func(ws *websocket.Conn) { events(ws, 1, 3) }}
 		b := &scripted{say: func(ws *websocket.Conn) { events(ws, 3, 6) }}
 		a.reach(3)
@@ -169,7 +159,7 @@ func TestSilentServerIsLeft(t *testing.T) {
 // TestLaggingServerIsLeft: one that has not reached what another has had for Config.Lag is left,
 // and all that is as far as the others is not.
 func TestLaggingServerIsLeft(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		a := &scripted{say: func(ws *websocket.Conn) { events(ws, 1, 3); sendHeartbeats(ws) }}
 		b := &scripted{say: func(ws *websocket.Conn) { events(ws, 4, 5); sendHeartbeats(ws) }}
 		dead := &scripted{}
@@ -194,7 +184,7 @@ func TestLaggingServerIsLeft(t *testing.T) {
 // TestSwitchIsShort: where two of three servers fail, the client is at the third within a second,
 // though that was left for lag a moment ago, or broke the connection just now.
 func TestSwitchIsShort(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		var broke time.Time
 		var waits []time.Duration
 		ended := func(ws *websocket.Conn) { broke = time.Now(); ws.Close() }
@@ -246,7 +236,7 @@ func trimmed(query map[string][]string) string {
 // TestServerWithoutTheCursorIsPassedOver: neither one of another relay nor one that has trimmed the
 // position is read while one has it. If none has, the longest log is.
 func TestServerWithoutTheCursorIsPassedOver(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		other := &scripted{refuse: func(map[string][]string) string { return "unknown stream b7e1c0" }}
 		short := &scripted{refuse: trimmed, say: func(ws *websocket.Conn) { events(ws, 30, 31) }}
 		whole := &scripted{say: func(ws *websocket.Conn) { events(ws, 4, 9) }}
@@ -275,7 +265,7 @@ func TestServerWithoutTheCursorIsPassedOver(t *testing.T) {
 // TestTrimmedServerAndHangingOne: where one server has trimmed the position and the other does not
 // answer, the oldest log is read after a minute.
 func TestTrimmedServerAndHangingOne(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		short, hangs := &scripted{refuse: trimmed, say: func(ws *websocket.Conn) { events(ws, 30, 31) }}, &scripted{hangs: true}
 		short.reach(30)
 		c := several(t, client.Config{Cursor: "b7e1c0-3-0", MinBackoff: time.Second, OnDisconnect: func(error, time.Duration) {}}, short, hangs)
@@ -288,7 +278,7 @@ func TestTrimmedServerAndHangingOne(t *testing.T) {
 // TestSeamByTime: a plain Jetstream and a millrace take turns. Where they meet each has some of the
 // other's events again, with its own stamps; each event is given out once, in order.
 func TestSeamByTime(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		const base = 1_790_000_000_000_000
 		say := func(skew int, position bool) func(ws *websocket.Conn) {
 			turn := 0
@@ -324,7 +314,7 @@ func TestSeamByTime(t *testing.T) {
 // TestV2ServersArePassedOver: on Jetstream v2's wire neither a server whose seqs are its own is
 // read, nor one that has trimmed the seq, while another has it.
 func TestV2ServersArePassedOver(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		tooOld := func(query map[string][]string) string {
 			if query["cursor"][0] == "3072" {
 				return `{"error":"CursorTooOld","message":"older than the log"}`
@@ -364,7 +354,7 @@ func TestServersOfTwoWires(t *testing.T) {
 // TestLargeEventOverSlowConnections: a server that is sending an event is not silent, however long
 // that takes.
 func TestLargeEventOverSlowConnections(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		slow := &scripted{say: func(ws *websocket.Conn) {
 			events(ws, 1, 3)
 			msg := []byte(`{"did":"did:plc:a","time_us":1790000000000004,"kind":"identity","identity":{"did":"did:plc:a","seq":4},"cursor":"b7e1c0-4-0"}`)
@@ -386,7 +376,7 @@ func TestLargeEventOverSlowConnections(t *testing.T) {
 // TestRefusalsAndShortWaits: one that refused is asked again though another, which fails each time,
 // is never far from its next attempt.
 func TestRefusalsAndShortWaits(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
 		h := &scripted{say: func(ws *websocket.Conn) { events(ws, 1, 3) }}
 		h.refuse = func(map[string][]string) string {

@@ -26,6 +26,16 @@ import (
 	"millrace/dict/jetstream"
 )
 
+// newOf makes a client of a Config that is valid.
+func newOf(t *testing.T, cfg Config) *Client {
+	t.Helper()
+	c, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 // TestStats: each count is its own.
 func TestStats(t *testing.T) {
 	var c Client
@@ -95,10 +105,7 @@ func TestNewOfURLs(t *testing.T) {
 			t.Errorf("%v: %v, %v", header, c.header, err)
 		}
 	}
-	c, err := New(Config{URL: "ws://127.0.0.1:1" + V2Path + "?zstdDictionary=7", Compress: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := newOf(t, Config{URL: "ws://127.0.0.1:1" + V2Path + "?zstdDictionary=7", Compress: true})
 	if query, hello, err := c.query(t.Context(), c.servers[0], kindMillrace, Options{}); err != nil || hello || !strings.Contains(query, "zstdDictionary=7") {
 		t.Errorf("%s, %t, %v", query, hello, err)
 	}
@@ -131,10 +138,7 @@ func TestRangeOfServers(t *testing.T) {
 		table = append(table, row{[]string{url, knows}, ""}, row{[]string{url}, "client: range of the log: the server refused: 200 OK: it is no millrace's answer"})
 	}
 	for _, tc := range table {
-		c, err := New(Config{URLs: tc.urls})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := newOf(t, Config{URLs: tc.urls})
 		r, err := c.Range(t.Context())
 		if tc.says == "" && (err != nil || r.Newest == nil || r.Newest.Cursor != "a-1-0" || r.Retention != 7*time.Second || len(r.Gaps) != 1) ||
 			tc.says != "" && (err == nil || !strings.Contains(err.Error(), tc.says)) {
@@ -260,10 +264,7 @@ func TestReason(t *testing.T) {
 // TestDialEnds: an attempt that is ended fails with the cause, not with what that does to the
 // connection.
 func TestDialEnds(t *testing.T) {
-	c, err := New(Config{URLs: []string{"ws://a.test", "ws://b.test"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := newOf(t, Config{URLs: []string{"ws://a.test", "ws://b.test"}})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	c.hooks.dial = func(context.Context, string, string) (net.Conn, error) {
 		ours, theirs := net.Pipe()
@@ -285,10 +286,7 @@ func TestDialEnds(t *testing.T) {
 
 // TestEndlessAnswer: a server that never ends its answer to the upgrade does not fill the memory.
 func TestEndlessAnswer(t *testing.T) {
-	c, err := New(Config{URL: "ws://a.test"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := newOf(t, Config{URL: "ws://a.test"})
 	c.hooks.dial = func(context.Context, string, string) (net.Conn, error) {
 		ours, theirs := net.Pipe()
 		var server sync.WaitGroup
@@ -310,10 +308,7 @@ func TestEndlessAnswer(t *testing.T) {
 
 // TestProxyRefuses: a proxy that does not connect is named, whatever it answers.
 func TestProxyRefuses(t *testing.T) {
-	c, err := New(Config{URL: "wss://a.test"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := newOf(t, Config{URL: "wss://a.test"})
 	c.hooks.proxy = http.ProxyURL(&url.URL{Scheme: "http", User: url.UserPassword("name", "secret"), Host: "proxy.test:3128"})
 	for answer, want := range map[string]string{
 		"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n": "Proxy Authentication Required",
