@@ -16,16 +16,16 @@ type sentFrame struct {
 // maxAgain is how many frames can be sent once more.
 const maxAgain = 4096
 
-// keep notes a frame, into memory that is used again, and returns it.
-func (a *again) keep(t *template, v *values) *sentFrame {
+// keep notes a frame, into memory that is used again, and returns it, with t's own values.
+func (a *again) keep(t *template) *sentFrame {
 	if len(a.sent) < maxAgain {
 		a.sent = append(a.sent, sentFrame{})
 	}
 	s := &a.sent[a.next]
 	a.next = (a.next + 1) % maxAgain
-	did, at, rkeys := append(s.v.did[:0], v.did...), append(s.v.time[:0], v.time...), append(s.v.rkeys[:0], v.rkeys...)
-	s.template, s.v = t, *v
-	s.v.did, s.v.time, s.v.rkeys = did, at, rkeys
+	used := s.v
+	s.template, s.v = t, t.original
+	s.v.did, s.v.time, s.v.rkeys = append(used.did[:0], s.v.did...), append(used.time[:0], s.v.time...), append(used.rkeys[:0], s.v.rkeys...)
 	return s
 }
 

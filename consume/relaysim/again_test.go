@@ -7,7 +7,7 @@ func TestAgain(t *testing.T) {
 	for _, kept := range []int64{5, maxAgain, maxAgain + 7} {
 		var a again
 		for seq := int64(1); seq <= kept; seq++ {
-			a.keep(&template{}, &values{seq: seq})
+			a.keep(&template{original: values{seq: seq}})
 		}
 		a.left = 3
 		for want := kept - 2; want <= kept; want++ {

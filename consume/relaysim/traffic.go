@@ -39,9 +39,6 @@ type traffic struct {
 	deletable  map[string][]deletableRecord
 	next       int
 	cycle      int
-	v          values
-	did        []byte // v's, when rewritten
-	rkeys      []tid
 }
 
 // done says that the stream has ended.
@@ -60,25 +57,23 @@ func (t *traffic) frame() *sentFrame {
 		return s
 	}
 	if t.churn.isDue() {
-		tmpl := t.churn.template()
-		return t.again.keep(tmpl, &tmpl.original)
+		return t.again.keep(t.churn.template())
 	}
 	if t.faulty.isDue() {
 		if s := t.faultyFrame(); s != nil {
 			return s
 		}
 	}
-	tmpl := t.templates[t.next]
-	t.v = tmpl.original
+	s := t.again.keep(t.templates[t.next])
 	if !t.cfg.verbatim() {
-		t.v.time = t.clock.tick()
+		s.v.time = append(s.v.time[:0], t.clock.tick()...)
 		if t.cycle > 0 || t.cfg.Capture != "" { // captured ones were sent before
-			t.rewrite(tmpl)
+			t.rewrite(s)
 		}
 	}
-	t.faulty.note(tmpl)
+	t.faulty.note(s.template)
 	t.advance()
-	return t.again.keep(tmpl, &t.v)
+	return s
 }
 
 // faultyFrame returns the faulty commit that is due, before the next frame or instead of it; nil:
@@ -137,29 +132,25 @@ func (s *sentFrame) send(b *batch, epoch uint32, seq int64) {
 }
 
 // rewrite chooses a fresh DID, rev and record keys.
-func (t *traffic) rewrite(tmpl *template) {
+func (t *traffic) rewrite(s *sentFrame) {
 	account := t.population.draw()
-	rkeys := t.rkeys[:0]
-	for i, use := range tmpl.rkeys {
-		rkey := tmpl.original.rkeys[i]
+	for i, use := range s.template.rkeys {
 		switch {
 		case t.cfg.KeepKeys:
 		case use.action == "create":
-			rkey = t.clock.tid()
-			t.deletable[use.collection] = KeepSome(t.rng, t.deletable[use.collection], deletablePerCollection, deletableRecord{account, rkey})
+			s.v.rkeys[i] = t.clock.tid()
+			t.deletable[use.collection] = KeepSome(t.rng, t.deletable[use.collection], deletablePerCollection, deletableRecord{account, s.v.rkeys[i]})
 		case use.action == "delete":
-			if list := t.deletable[use.collection]; tmpl.ops == 1 && len(list) > 0 {
+			if list := t.deletable[use.collection]; s.template.ops == 1 && len(list) > 0 {
 				n := t.rng.IntN(len(list))
-				account, rkey = list[n].did, list[n].rkey
+				account, s.v.rkeys[i] = list[n].did, list[n].rkey
 				list[n] = list[len(list)-1]
 				t.deletable[use.collection] = list[:len(list)-1]
 			}
 		}
-		rkeys = append(rkeys, rkey)
 	}
-	t.rkeys = rkeys
-	t.did = t.population.appendDID(t.did[:0], account)
-	t.v.did, t.v.rkeys, t.v.rev = t.did, rkeys, t.clock.tid()
+	s.v.did = t.population.appendDID(s.v.did[:0], account)
+	s.v.rev = t.clock.tid()
 }
 
 // batch is a run of messages on their way into the window.
