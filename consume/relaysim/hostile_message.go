@@ -39,14 +39,9 @@ func unnumbered(name, reason string, makeFrame func(k *messageBuilder) []byte) *
 // good returns the payload of a good commit.
 func (k *messageBuilder) good() []byte { return k.commit(nil, k.like(), k.remove()).payload }
 
-// body returns the encoded body of a good commit.
-func (k *messageBuilder) body() []byte {
-	return cbor.Append(nil, k.envelope([]hostileOp{k.like(), k.remove()}))
-}
-
 // headed returns a good commit's body under another header.
 func (k *messageBuilder) headed(header any) []byte {
-	return append(cbor.Append(nil, header), k.body()...)
+	return cbor.Append(cbor.Append(nil, header), k.envelope([]hostileOp{k.like(), k.remove()}))
 }
 
 // messageKinds are messages that are no frames, or frames of no known kind.

@@ -40,9 +40,7 @@ func upTo(from, to int64) (list []int64) {
 // waitMade waits until n messages are made, written down, and in the window.
 func waitMade(t testing.TB, r *testRelay, n int64) {
 	t.Helper()
-	if !testwait.Becomes(patience, func() bool { return r.producer.shown.Load() >= n }) {
-		t.Fatalf("%d messages made, want %d", r.producer.shown.Load(), n)
-	}
+	testwait.Eventually(t, patience, itoa(n)+" messages are made", func() bool { return r.producer.shown.Load() >= n })
 }
 
 // TestResume asks for every kind of cursor.
@@ -132,9 +130,7 @@ func TestFlatOut(t *testing.T) {
 	r.post("quiet?for=1h") // until all are there
 	consumers := []*testConsumer{r.connect("cursor=0"), r.connect("cursor=0"), r.connect("cursor=0")}
 	joined := func() int64 { _, _, n := r.producer.current.Load().win.lead(); return n }
-	if !testwait.Becomes(patience, func() bool { return joined() == int64(len(consumers)) }) {
-		t.Fatalf("%d consumers are there", joined())
-	}
+	testwait.Eventually(t, patience, "all consumers are there", func() bool { return joined() == int64(len(consumers)) })
 	r.post("quiet?for=0s")
 	var group sync.WaitGroup
 	for i, c := range consumers {
@@ -184,9 +180,7 @@ func TestFlatOutReturn(t *testing.T) {
 			last++
 		}
 		c.Close()
-		if !testwait.Becomes(patience, r.deserted) {
-			t.Fatal("the consumer that left is still there")
-		}
+		testwait.Eventually(t, patience, "the consumer that left is gone", r.deserted)
 		c = r.connect("cursor=" + itoa(last))
 	}
 }

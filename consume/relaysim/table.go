@@ -69,7 +69,11 @@ func (t *Table) Apply(l *Line) (r LineReferences, err error) {
 	if t.epoch, t.seq = l.Epoch, l.Seq; began {
 		t.found = 0
 	}
-	a := t.account(event.DID)
+	a := t.accounts[event.DID]
+	if a == nil {
+		a = &tableAccount{records: make(map[string][]Reference)}
+		t.accounts[event.DID] = a
+	}
 	switch c := event.Commit; {
 	case event.Account != nil && event.Account.Status != nil && *event.Account.Status == "deleted":
 		at, err := time.Parse(time.RFC3339Nano, event.Account.Time)
@@ -77,7 +81,7 @@ func (t *Table) Apply(l *Line) (r LineReferences, err error) {
 			return r, fmt.Errorf("truth of seq %d: %w", l.Seq, err)
 		}
 		if r.Repeated = !at.After(a.deleted); !r.Repeated {
-			a.deleted, a.records = at, nil
+			a.deleted, a.records = at, make(map[string][]Reference)
 		}
 	case c != nil:
 		if began {
@@ -86,34 +90,18 @@ func (t *Table) Apply(l *Line) (r LineReferences, err error) {
 		}
 		r.References = findReferences(c.Record, maxFrameReferences-t.found)
 		t.found += len(r.References)
-		if r.Repeated = !t.accepted; !r.Repeated {
-			r.Had = a.change(c.Operation, c.Collection+"/"+c.RKey, r.References)
+		if r.Repeated = !t.accepted; r.Repeated {
+			break
+		}
+		path := c.Collection + "/" + c.RKey
+		r.Had = a.records[path]
+		if c.Operation == "delete" {
+			delete(a.records, path)
+		} else {
+			a.records[path] = r.References
 		}
 	}
 	return r, nil
-}
-
-func (t *Table) account(did string) *tableAccount {
-	a := t.accounts[did]
-	if a == nil {
-		a = &tableAccount{}
-		t.accounts[did] = a
-	}
-	return a
-}
-
-// change changes a record and returns what it had.
-func (a *tableAccount) change(operation, path string, references []Reference) (had []Reference) {
-	had = a.records[path]
-	if operation == "delete" {
-		delete(a.records, path)
-		return had
-	}
-	if a.records == nil {
-		a.records = make(map[string][]Reference)
-	}
-	a.records[path] = references
-	return had
 }
 
 // Records returns the URI and the references of each record that is alive, in the order of the

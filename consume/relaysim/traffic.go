@@ -126,7 +126,8 @@ func (s *sentFrame) send(b *batch, epoch uint32, seq int64) {
 		b.add(v.seq, false, raw)
 	} else {
 		v.seq = seq
-		b.addPattern(seq, &s.template.frame, &v)
+		b.scratch = s.template.frame.append(b.scratch[:0], &v)
+		b.add(seq, false, b.scratch)
 	}
 	b.truth = s.template.truth.append(b.truth, &v)
 }
@@ -158,7 +159,7 @@ type batch struct {
 	wire    []byte // websocket frames, ready to send
 	entries []entry
 	truth   []byte
-	scratch []byte
+	scratch []byte // a payload
 }
 
 // entry is one message: its number and where it ends.
@@ -177,12 +178,6 @@ func (b *batch) add(seq int64, text bool, payload []byte) {
 	b.wire = appendWireHeader(b.wire, text, len(payload))
 	b.wire = append(b.wire, payload...)
 	b.entries = append(b.entries, entry{seq: seq, end: len(b.wire), payload: len(payload)})
-}
-
-// addPattern appends a binary message made from p.
-func (b *batch) addPattern(seq int64, p *pattern, v *values) {
-	b.scratch = p.append(b.scratch[:0], v)
-	b.add(seq, false, b.scratch)
 }
 
 // appendWireHeader appends the header of an unmasked, final websocket frame (RFC 6455, section

@@ -79,7 +79,12 @@ func (w *world) frames(n int) ([]*template, error) {
 				w.now = now
 			}
 		}
-		a := w.account(w.population.draw())
+		number := w.population.draw()
+		a := w.accounts[number]
+		if a == nil {
+			a = newAccount(w, number)
+			w.accounts[number] = a
+		}
 		if len(a.acts) == 0 {
 			w.active = append(w.active, a)
 		}
@@ -102,16 +107,6 @@ func (w *world) frames(n int) ([]*template, error) {
 		return nil, err
 	}
 	return templates, nil
-}
-
-// account returns the account of that number, with its past.
-func (w *world) account(n int) *account {
-	if a := w.accounts[n]; a != nil {
-		return a
-	}
-	a := newAccount(w, n)
-	w.accounts[n] = a
-	return a
 }
 
 // somePost returns a post to point to: often a recent one, else one from before the world began.
