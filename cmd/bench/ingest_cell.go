@@ -117,11 +117,9 @@ func (f *ingestFlags) measure(ctx context.Context, c *ingestCell, dir string) (r
 	return p.measure(ctx, c, f.warm, p.server.subscribe(query), t)
 }
 
-var errMeasured = errors.New("measured")
-
 // measure subscribes, waits until the cell is warm, and counts.
 func (p *cellParts) measure(ctx context.Context, c *ingestCell, warm time.Duration, address string, t *truth) (*ingestResult, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
+	ctx, cancel := context.WithCancel(ctx)
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return p.subscribe(gctx, address, t) })
 	for i := range c.subscribers {
@@ -133,18 +131,16 @@ func (p *cellParts) measure(ctx context.Context, c *ingestCell, warm time.Durati
 		})
 	}
 	r := &ingestResult{cell: *c}
-	g.Go(func() error {
-		defer cancel(errMeasured)
-		if err := pause(gctx, warm); err != nil {
-			return err
-		}
-		return p.count(gctx, r)
-	})
-	err := g.Wait()
-	if errors.Is(context.Cause(ctx), errMeasured) && r.seconds > 0 {
-		return r, nil
+	err := pause(gctx, warm)
+	if err == nil {
+		err = p.count(gctx, r)
 	}
-	return nil, p.server.failed(err)
+	cancel()
+	_ = g.Wait() // if a subscriber failed before, err is its error
+	if err != nil {
+		return nil, p.server.failed(err)
+	}
+	return r, nil
 }
 
 // count fills r in.
@@ -173,18 +169,14 @@ func (p *cellParts) count(ctx context.Context, r *ingestResult) error {
 		r.resident, r.peak = max(r.resident, now.rss), now.peak
 	}
 	r.reading = p.meter.take()
-	seconds := time.Since(begun).Seconds()
+	r.seconds = time.Since(begun).Seconds()
 	after, err := p.sample()
 	if err != nil {
 		return err
 	}
 	r.server, r.relay, r.clients = after.server.cpu-before.server.cpu, after.relay.cpu-before.relay.cpu, after.clients.cpu-before.clients.cpu
 	r.blocks = blockCounts{after.blocks.blocks - before.blocks.blocks, after.blocks.events - before.blocks.events}
-	if err := profiled.Wait(); err != nil {
-		return err
-	}
-	r.seconds = seconds
-	return nil
+	return profiled.Wait()
 }
 
 // sample is what has been used up to some moment.
