@@ -397,7 +397,6 @@ func TestDoctorFindings(t *testing.T) {
 	}
 }
 
-// Wrong usage, and directories that cannot be looked at.
 // TestDoctorInterrupted: a signal is no damage.
 func TestDoctorInterrupted(t *testing.T) {
 	t.Parallel()
@@ -418,6 +417,7 @@ func TestDoctorInterrupted(t *testing.T) {
 	}
 }
 
+// Wrong usage, and directories that cannot be looked at.
 func TestDoctorUsage(t *testing.T) {
 	t.Parallel()
 	file := writeFile(t, filepath.Join(t.TempDir(), "file"), "x")
