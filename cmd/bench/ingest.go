@@ -46,15 +46,9 @@ const (
 	groupJetstream = "jetstream" // the server is the baseline
 )
 
-// ingestGroups are the names that -only takes.
-func ingestGroups() []string {
-	return []string{groupFull, "off", groupNoCgo, groupJetstream, "quiet", "cost"}
-}
-
 func runIngest(ctx context.Context, args []string, out io.Writer) error {
 	f := &ingestFlags{rates: []int{1_000, 10_000, 50_000, 100_000}}
 	fs := flag.NewFlagSet("bench ingest", flag.ContinueOnError)
-	fs.StringVar(&f.only, "only", "", "of "+strings.Join(ingestGroups(), ", ")+", between commas; empty: all")
 	fs.StringVar(&f.dir, "dir", "", "where stores are made and removed again; empty: the system's temporary directory")
 	fs.StringVar(&f.bin, "bin", "", "directory of millrace, millrace-nocgo and relaysim; empty: they are built")
 	fs.DurationVar(&f.duration, "duration", time.Minute, "full: how long; 10m shows stalls")
@@ -65,10 +59,7 @@ func runIngest(ctx context.Context, args []string, out io.Writer) error {
 	fs.Var(ints{&f.rates}, "rates", "cost: events a second")
 	fs.StringVar(&f.profile, "cpuprofile", "", "full: write the server's CPU profile to this file, and divide an event's time by it")
 	fs.StringVar(&f.serve, "serve", "", "full: more flags for millrace serve")
-	if err := fs.Parse(args); err != nil {
-		return err
-	}
-	if err := checkParts(fs, f.only, ingestGroups()...); err != nil {
+	if err := parse(fs, args, &f.only, groupFull, "off", groupNoCgo, groupJetstream, "quiet", "cost"); err != nil {
 		return err
 	}
 	results, bare, err := f.run(ctx)

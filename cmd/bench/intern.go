@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -55,9 +54,8 @@ func (f ints) Set(s string) error {
 }
 
 func runIntern(ctx context.Context, args []string, out io.Writer) error {
-	f := &internFlags{out: out, workers: []int{1, 4, 16, 64, 256}, uris: []int{1_000_000}, instances: []int{1, 2, 4}}
+	f := &internFlags{out: out, only: "schemes,load", workers: []int{1, 4, 16, 64, 256}, uris: []int{1_000_000}, instances: []int{1, 2, 4}}
 	fs := flag.NewFlagSet("bench intern", flag.ContinueOnError)
-	fs.StringVar(&f.only, "only", "", "of schemes, load and instances, between commas; empty: the first two")
 	fs.StringVar(&f.dir, "dir", "", "where stores are made and removed again; empty: the system's temporary directory")
 	fs.StringVar(&f.store, "store", "", "pebble, sim or fdb; empty: sim and pebble for schemes, pebble for load, fdb for instances")
 	fs.StringVar(&f.clusterFile, "fdb-cluster-file", "", "cluster file of FoundationDB (in a bench built with -tags fdb)")
@@ -69,16 +67,12 @@ func runIntern(ctx context.Context, args []string, out io.Writer) error {
 	fs.IntVar(&f.callers, "callers", 4, "load, instances: batches in flight")
 	fs.Var(ints{&f.instances}, "instances", "instances: Interners at once, first one alone")
 	fs.DurationVar(&f.runFor, "run", 10*time.Second, "instances: for each number of them")
-	if err := fs.Parse(args); err != nil {
+	parts := parts{{"schemes", f.benchSchemes}, {"load", f.benchLoad}, {"instances", f.benchInstances}}
+	if err := parse(fs, args, &f.only, parts.names()...); err != nil {
 		return err
 	}
 	if !slices.Contains([]string{"", "pebble", "sim", "fdb"}, f.store) {
 		return fmt.Errorf("-store %q is not pebble, sim or fdb", f.store)
-	}
-	f.only = cmp.Or(f.only, "schemes,load")
-	parts := parts{{"schemes", f.benchSchemes}, {"load", f.benchLoad}, {"instances", f.benchInstances}}
-	if err := checkParts(fs, f.only, parts.names()...); err != nil {
-		return err
 	}
 	return parts.run(ctx, f.only)
 }

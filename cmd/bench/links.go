@@ -48,10 +48,7 @@ func runLinks(ctx context.Context, args []string, out io.Writer) (err error) {
 	fs.IntVar(&b.requests, "requests", 10_000, "of each kind, after as many that warm up")
 	fs.BoolVar(&b.lag, "lag", true, "measure how far links are behind a stream of 2,000 frames a second, too")
 	fs.StringVar(&b.bin, "bin", "", "directory of millrace and relaysim, for -lag; empty: they are built")
-	if err := fs.Parse(args); err != nil {
-		return err
-	}
-	if err := checkParts(fs, ""); err != nil {
+	if err := parse(fs, args, new(string)); err != nil {
 		return err
 	}
 	if b.edges < 1000 || b.requests < 1 {

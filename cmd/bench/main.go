@@ -97,12 +97,18 @@ func picked(only, part string) bool {
 	return only == "" || slices.Contains(strings.Split(only, ","), part)
 }
 
-// checkParts says what is wrong with -only, or with arguments that are no flags.
-func checkParts(fs *flag.FlagSet, only string, parts ...string) error {
+// parse parses the flags of a subject. If it has parts, -only picks some of them.
+func parse(fs *flag.FlagSet, args []string, only *string, parts ...string) error {
+	if len(parts) > 0 {
+		fs.StringVar(only, "only", *only, "of "+strings.Join(parts, ", ")+", between commas; empty: all")
+	}
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
 	if fs.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", fs.Arg(0))
 	}
-	for part := range strings.SplitSeq(only, ",") {
+	for part := range strings.SplitSeq(*only, ",") {
 		if part != "" && !slices.Contains(parts, part) {
 			return fmt.Errorf("-only: %q is not of %s", part, strings.Join(parts, ", "))
 		}

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"millrace/replay"
@@ -33,14 +32,13 @@ func (f *replayFlags) parse(args, parts []string) error {
 	fs.StringVar(&f.dir, "dir", "", "`directory` that the log is kept in between runs; default: millrace-bench in the user's cache directory")
 	fs.StringVar(&f.bin, "bin", "", "directory of millrace and relaysim; empty: they are built")
 	fs.Int64Var(&f.events, "events", 10_000_000, "in the log, at least")
-	fs.StringVar(&f.only, "only", "", "of "+strings.Join(parts, ", ")+", between commas; empty: all")
 	fs.IntVar(&f.repeat, "repeat", 3, "times that a replay is measured; the median counts")
 	fs.IntVar(&f.cold, "cold", 3, "times that one is measured with a server that has served nothing and the log not in the page cache; the worst counts")
 	fs.IntVar(&f.readers, "readers", 50, "cold replays at once, beside a live stream")
 	fs.IntVar(&f.liveRate, "live-rate", 2000, "frames/s of that live stream: a tenth more events")
 	fs.DurationVar(&f.live, "live", 15*time.Second, "how long that takes")
 	fs.StringVar(&f.memory, "memory", "256MiB", "of the server")
-	if err := fs.Parse(args); err != nil {
+	if err := parse(fs, args, &f.only, parts...); err != nil {
 		return err
 	}
 	if f.dir == "" {
@@ -56,7 +54,7 @@ func (f *replayFlags) parse(args, parts []string) error {
 	if f.events < 1000 {
 		return fmt.Errorf("-events %d: at least 1000 are needed", f.events)
 	}
-	return checkParts(fs, f.only, parts...)
+	return nil
 }
 
 // replayBench is one run.

@@ -76,14 +76,13 @@ func scenarios(f *subscribersFlags) []scenario {
 func runSubscribers(ctx context.Context, args []string, out io.Writer) (err error) {
 	f := subscribersFlags{}
 	fs := flag.NewFlagSet("bench subscribers", flag.ContinueOnError)
-	fs.StringVar(&f.only, "only", "", "`scenarios`, between commas: mixed, collection, quiet, jetstream; default: all")
 	fs.DurationVar(&f.seconds, "for", 20*time.Second, "how long is measured, once all are connected and live")
 	fs.IntVar(&f.quiet, "quiet", 10_000, "`number` of quiet subscribers; each takes a file descriptor on either side")
 	fs.StringVar(&f.memory, "memory", "2GiB", "the server's --memory, of which a twentieth is for clients, and half of that for filters: 100 times 10,000 DIDs take 26 MiB")
 	fs.StringVar(&f.dir, "dir", "", "`directory` for the log and the truth; default: the system's for temporary files")
 	fs.StringVar(&f.bin, "bin", "", "directory of millrace and relaysim; empty: they are built")
 	fs.StringVar(&f.jetstream, "jetstream", "", "`program` of a Jetstream v1 server that you have built: the scenario jetstream is collection with it as the server")
-	if err := fs.Parse(args); err != nil {
+	if err := parse(fs, args, &f.only, "mixed", "collection", quietScenario, originalScenario); err != nil {
 		return err
 	}
 	if err := checkJetstream(&f.jetstream); err != nil {
@@ -91,13 +90,6 @@ func runSubscribers(ctx context.Context, args []string, out io.Writer) (err erro
 	}
 	if picked(f.only, originalScenario) && f.only != "" && f.jetstream == "" {
 		return errors.New("the scenario jetstream needs -jetstream, the path of a Jetstream v1 server's program")
-	}
-	var names []string
-	for _, s := range scenarios(&f) {
-		names = append(names, s.name)
-	}
-	if err := checkParts(fs, f.only, names...); err != nil {
-		return err
 	}
 	dir, err := os.MkdirTemp(f.dir, "millrace-bench-")
 	if err != nil {
