@@ -105,16 +105,10 @@ func (b *replayBench) measureAll(ctx context.Context) error {
 	}
 	return b.withServer(ctx, func(s *server) error {
 		for i := range base {
-			got, err := b.warm(ctx, s, queries[i], b.m.Events)
-			if err != nil {
+			what := []string{"all, plain", "all, compressed"}[i]
+			if err := b.measureWarm(ctx, s, what, queries[i], b.m.Events, base[i]); err != nil {
 				return err
 			}
-			bare, err := b.bare(ctx, s, queries[i], got)
-			if err != nil {
-				return err
-			}
-			b.row([]string{"all, plain", "all, compressed"}[i], fmt.Sprintf("%s, %.0f MB/s", perSecond(got.rate()), float64(got.bytes)/1e6/got.took.Seconds()),
-				perSecond(base[i].rate()), perSecond(bare.rate()), fmt.Sprintf("%.1f × Jetstream's, %.2f of bare", got.rate()/base[i].rate(), got.rate()/bare.rate()))
 		}
 		got, err := stream(ctx, s.subscribe(queries[2]), b.m.Events)
 		if err != nil {
@@ -128,6 +122,22 @@ func (b *replayBench) measureAll(ctx context.Context) error {
 		b.row("all, v2's wire", perSecond(got.rate()))
 		return nil
 	})
+}
+
+// measureWarm replays from the page cache, beside the bare socket and what the baseline was
+// measured with.
+func (b *replayBench) measureWarm(ctx context.Context, s *server, what, query string, events int64, base streamed) error {
+	got, err := b.warm(ctx, s, query, events)
+	if err != nil {
+		return err
+	}
+	bare, err := b.bare(ctx, s, query, got)
+	if err != nil {
+		return err
+	}
+	b.row(what, fmt.Sprintf("%s, %.0f MB/s", perSecond(got.rate()), float64(got.bytes)/1e6/got.took.Seconds()),
+		perSecond(base.rate()), perSecond(bare.rate()), fmt.Sprintf("%.1f × Jetstream's, %.2f of bare", got.rate()/base.rate(), got.rate()/bare.rate()))
+	return nil
 }
 
 // measureCold replays much of the log from the disk.
@@ -197,7 +207,10 @@ func (b *replayBench) measureFilters(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", r.what, err)
 		}
 	}
-	return b.measurePosts(ctx, posts)
+	return b.withServer(ctx, func(s *server) error {
+		what := fmt.Sprintf("%s (%.1f %% of the events)", postCollection, 100*float64(b.posts())/float64(b.m.Events))
+		return b.measureWarm(ctx, s, what, postQuery, b.posts(), posts)
+	})
 }
 
 // measureFilter measures one filter, warm and cold.
@@ -223,24 +236,6 @@ func (b *replayBench) measureFilter(ctx context.Context, r filterRow) error {
 	base := time.Duration(float64(r.base) * float64(b.m.Events) / float64(b.m.Baseline.Events))
 	b.row(fmt.Sprintf("%s (%s events)", r.what, grouped(r.events)), ours, ms(base)+" ms", "", fmt.Sprintf("%.0f × faster", float64(base)/float64(warm.took)))
 	return nil
-}
-
-// measurePosts replays one collection of many events.
-func (b *replayBench) measurePosts(ctx context.Context, base streamed) error {
-	return b.withServer(ctx, func(s *server) error {
-		events := b.posts()
-		got, err := b.warm(ctx, s, postQuery, events)
-		if err != nil {
-			return err
-		}
-		bare, err := b.bare(ctx, s, postQuery, got)
-		if err != nil {
-			return err
-		}
-		b.row(fmt.Sprintf("%s (%.1f %% of the events)", postCollection, 100*float64(events)/float64(b.m.Events)), perSecond(got.rate()),
-			perSecond(base.rate()), perSecond(bare.rate()), fmt.Sprintf("%.1f × Jetstream's", got.rate()/base.rate()))
-		return nil
-	})
 }
 
 // measureStart starts servers on the log.
