@@ -20,12 +20,9 @@ type PLC struct {
 	requests atomic.Int64
 
 	mu    sync.Mutex
-	fault plcAnswer // nil: none
+	fault http.HandlerFunc // nil: none
 	keyOf map[string]string
 }
-
-// plcAnswer is one way in which a directory can fail or lie.
-type plcAnswer func(p *PLC, w http.ResponseWriter, req *http.Request, did string)
 
 const (
 	// PLCSlow is how long the fault "slow" takes for each answer, which is that of its beginning.
@@ -34,72 +31,64 @@ const (
 	trickleEvery = 100 * time.Millisecond
 )
 
-// plcFaults returns all of them by their names.
-func plcFaults() map[string]plcAnswer {
-	status := func(code int) plcAnswer {
-		return func(_ *PLC, w http.ResponseWriter, _ *http.Request, _ string) {
-			http.Error(w, `{"message":"no"}`, code)
-		}
+// faults returns the ways in which a directory can fail or lie, by their names.
+func (p *PLC) faults() map[string]http.HandlerFunc {
+	status := func(code int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, `{"message":"no"}`, code) }
 	}
-	changed := func(change func(document map[string]any, did string)) plcAnswer {
-		return func(p *PLC, w http.ResponseWriter, _ *http.Request, did string) {
-			document := p.document(did)
-			change(document, did)
+	changed := func(change func(document map[string]any)) http.HandlerFunc {
+		return func(w http.ResponseWriter, req *http.Request) {
+			document := p.document(askedFor(req))
+			change(document)
 			_ = json.NewEncoder(w).Encode(document)
 		}
 	}
-	key := func(field, value string) plcAnswer {
-		return changed(func(document map[string]any, _ string) {
+	key := func(field, value string) http.HandlerFunc {
+		return changed(func(document map[string]any) {
 			document["verificationMethod"].([]any)[0].(map[string]any)[field] = value
 		})
 	}
-	return map[string]plcAnswer{
-		"down":   func(*PLC, http.ResponseWriter, *http.Request, string) { panic(http.ErrAbortHandler) },
-		"silent": func(_ *PLC, _ http.ResponseWriter, req *http.Request, _ string) { <-req.Context().Done() },
-		"slow":   (*PLC).answerSlowly,
-		"trickle": func(_ *PLC, w http.ResponseWriter, req *http.Request, _ string) {
-			writeEndlessly(w, req, " ", trickleEvery)
-		},
-		"endless": func(_ *PLC, w http.ResponseWriter, req *http.Request, _ string) {
-			writeEndlessly(w, req, strings.Repeat(" ", 32<<10), 0)
-		},
-		"endless-headers": func(_ *PLC, w http.ResponseWriter, _ *http.Request, _ string) { writeHeadersEndlessly(w) },
+	return map[string]http.HandlerFunc{
+		"down":            func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"silent":          func(_ http.ResponseWriter, req *http.Request) { <-req.Context().Done() },
+		"slow":            p.answerSlowly,
+		"trickle":         writesEndlessly(" ", trickleEvery),
+		"endless":         writesEndlessly(strings.Repeat(" ", 32<<10), 0),
+		"endless-headers": writeHeadersEndlessly,
 		"error":           status(http.StatusInternalServerError),
-		"busy": func(_ *PLC, w http.ResponseWriter, _ *http.Request, _ string) {
+		"busy": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "2")
 			http.Error(w, `{"message":"Too Many Requests"}`, http.StatusTooManyRequests)
 		},
 		"absent":    status(http.StatusNotFound),
 		"tombstone": status(http.StatusGone),
-		"redirects": func(_ *PLC, w http.ResponseWriter, req *http.Request, _ string) {
-			http.Redirect(w, req, req.URL.Path, http.StatusFound)
-		},
-		"garbage": func(_ *PLC, w http.ResponseWriter, _ *http.Request, _ string) {
-			_, _ = io.WriteString(w, "\x00<html>\xff")
-		},
-		"truncated": func(p *PLC, w http.ResponseWriter, _ *http.Request, did string) {
-			text, _ := json.Marshal(p.document(did))
+		"redirects": func(w http.ResponseWriter, req *http.Request) { http.Redirect(w, req, req.URL.Path, http.StatusFound) },
+		"garbage":   func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "\x00<html>\xff") },
+		"truncated": func(w http.ResponseWriter, req *http.Request) {
+			text, _ := json.Marshal(p.document(askedFor(req)))
 			_, _ = w.Write(text[:len(text)/2])
 		},
-		"other-did": changed(func(document map[string]any, did string) {
+		"other-did": changed(func(document map[string]any) {
+			did := document["id"].(string)
 			document["id"] = did[:len(did)-1] + "1" // no did:plc has a 1
 		}),
 		"other-controller": key("controller", "did:plc:"+strings.Repeat("z", 24)),
-		"other-key": changed(func(document map[string]any, did string) {
+		"other-key": changed(func(document map[string]any) {
+			did := document["id"].(string)
 			document["verificationMethod"] = verificationMethod(did, did+"y")
 		}),
-		"no-key":    changed(func(document map[string]any, _ string) { delete(document, "verificationMethod") }),
+		"no-key":    changed(func(document map[string]any) { delete(document, "verificationMethod") }),
 		"key-type":  key("type", "Ed25519VerificationKey2020"),
 		"key-bytes": key("publicKeyMultibase", "zQ3shZZZZZZ"),
 	}
 }
 
 // PLCFaults returns the names of the faults that SetFault knows.
-func PLCFaults() []string { return slices.Sorted(maps.Keys(plcFaults())) }
+func PLCFaults() []string { return slices.Sorted(maps.Keys(new(PLC).faults())) }
 
 // SetFault makes all answers from now on faulty in that way; "": in none.
 func (p *PLC) SetFault(name string) error {
-	fault := plcFaults()[name]
+	fault := p.faults()[name]
 	if name != "" && fault == nil {
 		return fmt.Errorf("the PLC directory has no fault called %q, but %s", name, strings.Join(PLCFaults(), ", "))
 	}
@@ -126,7 +115,7 @@ func (p *PLC) Requests() int64 { return p.requests.Load() }
 // ServeHTTP implements http.Handler.
 func (p *PLC) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	p.requests.Add(1)
-	did := strings.TrimPrefix(req.URL.Path, "/")
+	did := askedFor(req)
 	if !HasKey(did) {
 		http.Error(w, `{"message":"DID not registered: `+did+`"}`, http.StatusNotFound)
 		return
@@ -136,11 +125,14 @@ func (p *PLC) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	p.mu.Unlock()
 	w.Header().Set("Content-Type", "application/did+ld+json")
 	if fault != nil {
-		fault(p, w, req, did)
+		fault(w, req)
 		return
 	}
 	_ = json.NewEncoder(w).Encode(p.document(did))
 }
+
+// askedFor returns the DID of a request.
+func askedFor(req *http.Request) string { return strings.TrimPrefix(req.URL.Path, "/") }
 
 // HasKey reports whether a directory without faults has the account.
 func HasKey(did string) bool { return strings.HasPrefix(did, "did:plc:") && len(did) == didLen }
@@ -176,8 +168,8 @@ func verificationMethod(did, signer string) []any {
 }
 
 // answerSlowly answers after a while.
-func (p *PLC) answerSlowly(w http.ResponseWriter, req *http.Request, did string) {
-	document := p.document(did)
+func (p *PLC) answerSlowly(w http.ResponseWriter, req *http.Request) {
+	document := p.document(askedFor(req))
 	select {
 	case <-req.Context().Done():
 	case <-time.After(PLCSlow):
@@ -208,22 +200,24 @@ func (p *PLC) Export(w io.Writer, dids ...string) error {
 	return b.Flush()
 }
 
-// writeEndlessly writes text again and again until the client leaves.
-func writeEndlessly(w http.ResponseWriter, req *http.Request, text string, every time.Duration) {
-	for {
-		if _, err := io.WriteString(w, text); err != nil || http.NewResponseController(w).Flush() != nil {
-			return
-		}
-		select {
-		case <-req.Context().Done():
-			return
-		case <-time.After(every):
+// writesEndlessly returns what writes text again and again until the client leaves.
+func writesEndlessly(text string, every time.Duration) http.HandlerFunc {
+	return func(w http.ResponseWriter, req *http.Request) {
+		for {
+			if _, err := io.WriteString(w, text); err != nil || http.NewResponseController(w).Flush() != nil {
+				return
+			}
+			select {
+			case <-req.Context().Done():
+				return
+			case <-time.After(every):
+			}
 		}
 	}
 }
 
 // writeHeadersEndlessly writes headers until the client leaves.
-func writeHeadersEndlessly(w http.ResponseWriter) {
+func writeHeadersEndlessly(w http.ResponseWriter, _ *http.Request) {
 	conn, out, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		return
