@@ -250,6 +250,7 @@ func FuzzFrame(f *testing.F) {
 		f.Add(frameOf("#account", accountBody().With("status", s)))
 	}
 	f.Add(frameOf("#sync", syncBody()))
+	f.Add(frameOf("#sync", syncBody().Without("blocks")))
 	for _, frame := range corpusSeeds(f) {
 		f.Add(frame)
 	}

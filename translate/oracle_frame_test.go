@@ -200,6 +200,9 @@ func checkSyncBlocks(b []byte) error {
 		return errors.New("over 10,000 bytes")
 	}
 	r, err := car.NewCarReader(bytes.NewReader(b))
+	if err != nil {
+		return fmt.Errorf("read the header: %w", err)
+	}
 	for err == nil {
 		_, err = r.Next()
 	}
