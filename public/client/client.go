@@ -403,8 +403,8 @@ func (c *Client) yields(s *server, err error) bool {
 		return true
 	case c.v2 && strings.HasPrefix(badRequest(err), v2UnknownDictionary+": "):
 		return c.decoder.outdated()
-	case c.v2 && !c.strict() && strings.HasPrefix(badRequest(err), v2CursorTooOld+": "):
-		return c.progress.clamp()
+	case c.v2 && strings.HasPrefix(badRequest(err), v2CursorTooOld+": "):
+		return c.progress.clamp(c.strict())
 	}
 	return false
 }

@@ -15,6 +15,7 @@ type progress struct {
 	mu       sync.Mutex
 	cursor   string   // that of the start, "": live; or the last one that a server sent
 	position position // of cursor, if it is one
+	past     bool     // the seq after cursor is asked for
 	lastUS   int64    // newest stamp that was given out
 	plain    bool     // lastUS is the place, not cursor: the last event came from a plain Jetstream
 	floorUS  int64    // the lowest time that a plain Jetstream is asked for
@@ -58,7 +59,7 @@ func (p *progress) moveLocked(cursor string, timeUS int64) bool {
 	if ok && !at.follows(p.position) {
 		return false
 	}
-	p.cursor, p.position, p.plain = cursor, at, false
+	p.cursor, p.position, p.past, p.plain = cursor, at, false, false
 	p.lastUS = max(p.lastUS, timeUS)
 	return true
 }
@@ -119,16 +120,19 @@ func (p *progress) changed() {
 	p.floorUS = p.lastUS
 }
 
-// clamp makes the next connection begin with the oldest event that the server has, since it lacks
-// the one after the cursor. It says whether that is another one.
-func (p *progress) clamp() bool {
+// clamp makes the next connection ask for less, since the server lacks the event of the cursor, a
+// seq: first for the next one, as that event is not wanted; then, unless it is to be strict, for the
+// oldest that the server has. It says whether there is less to ask for.
+func (p *progress) clamp(strict bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.cursor == v2OldestCursor {
-		return false
+	_, isSeq := parseSeq(p.cursor)
+	p.past = isSeq && !p.past
+	if !p.past && isSeq && !strict {
+		p.cursor = v2OldestCursor
+		return true
 	}
-	p.cursor = v2OldestCursor
-	return true
+	return p.past
 }
 
 // resume returns the cursor for the next connection, which may be known to be to a plain Jetstream.
@@ -137,6 +141,9 @@ func (p *progress) resume(plain bool) string {
 	defer p.mu.Unlock()
 	if p.plain || plain && p.lastUS > 0 {
 		return strconv.FormatInt(max(p.floorUS, p.lastUS-p.overlapUS), 10)
+	}
+	if p.past {
+		return strconv.FormatInt(p.position.seq+1, 10)
 	}
 	return p.cursor
 }

@@ -316,7 +316,7 @@ func TestSeamByTime(t *testing.T) {
 func TestV2ServersArePassedOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tooOld := func(query map[string][]string) string {
-			if query["cursor"][0] == "3072" {
+			if c := query["cursor"][0]; c == "3072" || c == "3073" {
 				return `{"error":"CursorTooOld","message":"older than the log"}`
 			}
 			return ""

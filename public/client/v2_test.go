@@ -284,7 +284,8 @@ func TestV2Own(t *testing.T) {
 func TestV2CursorTooOld(t *testing.T) {
 	t.Parallel()
 	address := v2Server(t, func(w http.ResponseWriter, r *http.Request) bool {
-		return r.URL.Query().Get("cursor") == "5" && v2Refusal(w, "CursorTooOld", "the log begins at 7")
+		cursor := r.URL.Query().Get("cursor") // 6: the event after the cursor
+		return (cursor == "5" || cursor == "6") && v2Refusal(w, "CursorTooOld", "the log begins at 7")
 	}, func(_ int, q url.Values, ws *websocket.Conn) {
 		if q.Get("cursor") != "1000000000000000" {
 			t.Errorf("cursor %s", q.Get("cursor"))
@@ -306,6 +307,23 @@ func TestV2CursorTooOld(t *testing.T) {
 		if err := firstError(t, c); !strings.Contains(err.Error(), want) {
 			t.Errorf("cursor %s: %v", cursor, err)
 		}
+	}
+}
+
+// The event of the cursor was trimmed, as after days without one, but nothing after it.
+func TestV2CursorJustTrimmed(t *testing.T) {
+	t.Parallel()
+	address := v2Server(t, func(w http.ResponseWriter, r *http.Request) bool {
+		return r.URL.Query().Get("cursor") == "5" && v2Refusal(w, "CursorTooOld", "the log is empty")
+	}, func(_ int, q url.Values, ws *websocket.Conn) {
+		if q.Get("cursor") != "6" {
+			t.Errorf("cursor %s", q.Get("cursor"))
+		}
+		_ = ws.WriteMessage(websocket.TextMessage, v2Account(7))
+	})
+	c := newClient(t, client.Config{URL: address, Cursor: "5", Strict: true})
+	if got := read(t, c, 1); got[0].Cursor != "7" {
+		t.Errorf("seq %s", got[0].Cursor)
 	}
 }
 
