@@ -101,7 +101,7 @@ func (c *backupConfig) backUp(ctx context.Context) (*backupManifest, error) {
 		return nil, controlErr
 	}
 	if running != nil {
-		m, err := running.backUp(ctx, c.to)
+		m, err := running.backUp(ctx, c.to, answerTimeout)
 		if !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, errNotOurs) {
 			return m, err
 		}
@@ -260,33 +260,36 @@ func adviseMkdir(err error, partial string) error {
 // errNotOurs means: at the address in control.json something else answers.
 var errNotOurs = errors.New("no server of this data directory answers at the address in control.json")
 
-// backUp asks the server for a backup. It may take as long as copying the data takes.
-func (c *control) backUp(ctx context.Context, to string) (*backupManifest, error) {
+// answerTimeout is how long a server may take to answer a request for no backup.
+const answerTimeout = 10 * time.Second
+
+// backUp asks the server for a backup, after a request for none, which it answers within a time or
+// not at all. A backup may take as long as copying the data takes.
+func (c *control) backUp(ctx context.Context, to string, within time.Duration) (*backupManifest, error) {
+	asking, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	_, _, err := c.ask(asking, nil)
+	switch {
+	case ctx.Err() != nil:
+		return nil, errors.New("interrupted")
+	case asking.Err() != nil:
+		return nil, advise(fmt.Errorf("%s, which %s names, has not answered within %v", c.Address, controlFile, within),
+			"If the server hangs, end it: without one the copy is made here.")
+	case err != nil:
+		return nil, err
+	}
 	body, err := json.Marshal(backupRequest{To: to})
 	if err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+c.Address+"/backup", bytes.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Authorization", "Bearer "+c.Token)
-	direct := &http.Client{Transport: &http.Transport{Proxy: nil}}
-	resp, err := direct.Do(req)
+	status, answer, err := c.ask(ctx, body)
 	switch {
 	case ctx.Err() != nil:
 		return nil, advise(errors.New("interrupted"), "The server goes on with the backup.")
-	case errors.Is(err, io.EOF):
-		return nil, errors.New("the server ended before the backup was made")
 	case err != nil:
-		return nil, fmt.Errorf("ask the server: %w", err)
+		return nil, err
 	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-	if err != nil {
-		return nil, fmt.Errorf("ask the server: %w", err)
-	}
-	switch resp.StatusCode {
+	switch status {
 	case http.StatusOK:
 		m := &backupManifest{}
 		if json.Unmarshal(answer, m) == nil && m.Dir == to {
@@ -296,4 +299,28 @@ func (c *control) backUp(ctx context.Context, to string) (*backupManifest, error
 		return nil, fmt.Errorf("the server says: %s", strings.TrimSpace(string(answer)))
 	}
 	return nil, errNotOurs
+}
+
+// ask sends a request and returns what answers it.
+func (c *control) ask(ctx context.Context, body []byte) (status int, answer []byte, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+c.Address+"/backup", bytes.NewReader(body))
+	if err != nil {
+		return 0, nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+c.Token)
+	direct := &http.Client{Transport: &http.Transport{Proxy: nil}}
+	defer direct.CloseIdleConnections()
+	resp, err := direct.Do(req)
+	if errors.Is(err, io.EOF) {
+		return 0, nil, errors.New("the server ended before the backup was made")
+	}
+	if err == nil {
+		defer resp.Body.Close()
+		status = resp.StatusCode
+		answer, err = io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	}
+	if err != nil {
+		return 0, nil, fmt.Errorf("ask the server: %w", err)
+	}
+	return status, answer, nil
 }

@@ -19,6 +19,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -362,9 +363,10 @@ func TestBackupUnanswered(t *testing.T) {
 	for want, handler := range map[string]http.HandlerFunc{
 		"the server ended before": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 		"goes on with the backup": func(_ http.ResponseWriter, r *http.Request) {
-			_, _ = io.Copy(io.Discard, r.Body)
-			interrupt()
-			<-r.Context().Done()
+			if n, _ := io.Copy(io.Discard, r.Body); n > 0 {
+				interrupt()
+				<-r.Context().Done()
+			}
 		},
 	} {
 		server := httptest.NewServer(handler)
@@ -374,9 +376,28 @@ func TestBackupUnanswered(t *testing.T) {
 			asking = ctx
 		}
 		c := &control{Address: server.Listener.Addr().String()}
-		if _, err := c.backUp(asking, "/saved"); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := c.backUp(asking, "/saved", patience); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
+	}
+}
+
+// TestBackupUnheard: what takes connections and never answers is not waited for without end.
+func TestBackupUnheard(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	c := &control{Address: silent.Addr().String()}
+	if _, err := c.backUp(t.Context(), "/saved", time.Millisecond); err == nil || !strings.Contains(err.Error(), "has not answered within") {
+		t.Errorf("error %v", err)
+	}
+	interrupted, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := c.backUp(interrupted, "/saved", patience); err == nil || err.Error() != "interrupted" {
+		t.Errorf("interrupted: %v", err)
 	}
 }
 
