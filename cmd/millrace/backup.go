@@ -115,14 +115,13 @@ func (c *backupConfig) backUp(ctx context.Context) (*backupManifest, error) {
 
 // copyStopped copies the stores of a server that does not run.
 func (c *backupConfig) copyStopped(ctx context.Context, dir string) (*backupManifest, error) {
-	fs := &copyFS{vfs.Default, ctx, dir}
 	source := config{dataDir: c.dataDir}
 	if err := refuseNewer(ctx, c.dataDir); err != nil {
 		return nil, err
 	}
 	dicts := shippedDictionaries()
 	defer dicts.Close()
-	at, err := replay.CheckpointClosed(replay.Config{Dir: source.logDir(), FS: fs, MaxOpenFiles: commandFiles(), Dictionaries: dicts}, filepath.Join(dir, "log"))
+	at, err := replay.CheckpointClosed(replay.Config{Dir: source.logDir(), FS: &copyFS{vfs.Default, ctx, source.logDir()}, MaxOpenFiles: commandFiles(), Dictionaries: dicts}, filepath.Join(dir, "log"))
 	if errors.Is(err, replay.ErrNoLog) {
 		return nil, advise(err, "Give --data-dir the directory that the server is given.")
 	}
@@ -133,21 +132,21 @@ func (c *backupConfig) copyStopped(ctx context.Context, dir string) (*backupMani
 	if err != nil {
 		return nil, err
 	}
-	if err := copyReferences(fs, source.referencesDir(), filepath.Join(dir, "refs")); err != nil {
+	if err := copyReferences(ctx, source.referencesDir(), filepath.Join(dir, "refs")); err != nil {
 		return nil, err
 	}
 	if err := source.copyStatic(dir); err != nil {
 		return nil, err
 	}
-	return m, m.copyUIDs(fs, source.internDir(), dir)
+	return m, m.copyUIDs(ctx, source.internDir(), dir)
 }
 
 // copyReferences copies the reference store in from, if there is one; no process has it open.
-func copyReferences(fs vfs.FS, from, to string) (err error) {
+func copyReferences(ctx context.Context, from, to string) (err error) {
 	if _, err := os.Stat(from); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	store, err := references.Open(references.Config{Dir: from, FS: fs, OpenFiles: commandFiles()})
+	store, err := references.Open(references.Config{Dir: from, FS: &copyFS{vfs.Default, ctx, from}, OpenFiles: commandFiles()})
 	if err != nil {
 		return err
 	}
@@ -166,7 +165,7 @@ func (c *config) copyStatic(dir string) error {
 
 // copyUIDs puts the embedded UID store in from, if there is one, into the backup in dir, which has
 // the log; no process has it open. One that is not the log's stays out: no server starts with both.
-func (m *backupManifest) copyUIDs(fs vfs.FS, from, dir string) (err error) {
+func (m *backupManifest) copyUIDs(ctx context.Context, from, dir string) (err error) {
 	if _, err := os.Stat(from); errors.Is(err, os.ErrNotExist) {
 		return nil // --intern=off, or UIDs are kept elsewhere
 	}
@@ -174,7 +173,7 @@ func (m *backupManifest) copyUIDs(fs vfs.FS, from, dir string) (err error) {
 	if err != nil {
 		return err
 	}
-	store, err := pebblekv.Open(pebblekv.Config{Dir: from, FS: fs, MaxOpenFiles: commandFiles()})
+	store, err := pebblekv.Open(pebblekv.Config{Dir: from, FS: &copyFS{vfs.Default, ctx, from}, MaxOpenFiles: commandFiles()})
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
@@ -142,7 +143,7 @@ func (d *daemon) backUp(to string) (*backupManifest, error) {
 			return nil, err
 		}
 		if d.uids == nil {
-			return m, m.copyUIDs(vfs.Default, d.cfg.internDir(), dir)
+			return m, m.copyUIDs(d.copying, d.cfg.internDir(), dir)
 		}
 		store, ok := d.uids.store.(interface{ Checkpoint(dir string) error })
 		if !ok {
@@ -162,12 +163,17 @@ func (d *daemon) backUp(to string) (*backupManifest, error) {
 	return m, nil
 }
 
+// storeFS is the file system of the store in a directory. A stop ends copies of it.
+func (d *daemon) storeFS(dir string) vfs.FS {
+	return &copyFS{cmp.Or(d.cfg.hooks.fs, vfs.Default), d.copying, dir}
+}
+
 // copyLog copies the reference store and then the log, which meanwhile keeps what the first copy
 // lacks. A reference store that is there though references are off is not open.
 func (d *daemon) copyLog(dir string) (at replay.Progress, err error) {
 	refs := filepath.Join(dir, "refs")
 	if d.refs == nil {
-		err = copyReferences(vfs.Default, d.cfg.referencesDir(), refs)
+		err = copyReferences(d.copying, d.cfg.referencesDir(), refs)
 	} else {
 		d.copied.Store(new(d.refs.Position()))
 		defer d.copied.Store(nil)

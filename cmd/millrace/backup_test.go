@@ -247,7 +247,7 @@ func TestBackupIsGuarded(t *testing.T) {
 	}
 	to := filepath.Join(t.TempDir(), "saved")
 	good := func(to string) string { return fmt.Sprintf(`{"to":%q}`, to) }
-	routes := d.operatorRoutes()
+	routes := d.operatorRoutes(&backups{token: d.control.Token, make: d.backUp})
 	for _, tc := range []struct {
 		name, remote, token, body string
 		want                      int

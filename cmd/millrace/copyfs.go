@@ -2,22 +2,23 @@ package main
 
 import (
 	"context"
+	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// copyFS is the file system of stores that are copied into dir. What is written there fails once
-// ctx has ended: Pebble's checkpoints take none.
+// copyFS is the file system of the store in a directory. What is written elsewhere, a copy of it,
+// fails once ctx has ended: Pebble's checkpoints take none.
 type copyFS struct {
 	vfs.FS
-	ctx context.Context
-	dir string
+	ctx   context.Context
+	store string
 }
 
 // Create implements vfs.FS.
 func (f *copyFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	file, err := f.FS.Create(name, category)
-	if err != nil || !isWithin(name, f.dir) {
+	if err != nil || strings.HasPrefix(name, f.store+"/") {
 		return file, err
 	}
 	return &copiedFile{file, f.ctx}, nil

@@ -107,7 +107,7 @@ func (d *daemon) openUIDStore(ctx context.Context, shares memoryShares, logger *
 	memTable := min(shares.uids/4, 1<<30) // up to three are alive; Pebble takes less than 4 GiB
 	store, err = pebblekv.Open(pebblekv.Config{
 		Dir:           cfg.internDir(),
-		FS:            cfg.hooks.fs,
+		FS:            d.storeFS(cfg.internDir()),
 		MemTableBytes: memTable,
 		CacheBytes:    shares.uids - 3*memTable,
 		MaxOpenFiles:  d.files.storeFiles,

@@ -47,10 +47,10 @@ func (d *daemon) listen() (err error) {
 }
 
 // operatorRoutes are those of --metrics-listen.
-func (d *daemon) operatorRoutes() http.Handler {
+func (d *daemon) operatorRoutes(b *backups) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(d.registry, promhttp.HandlerOpts{Registry: d.registry}))
-	mux.Handle("POST /backup", &backups{token: d.control.Token, make: d.backUp})
+	mux.Handle("POST /backup", b)
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
@@ -59,10 +59,15 @@ func (d *daemon) operatorRoutes() http.Handler {
 	return mux
 }
 
-// serveMetrics serves operatorRoutes until ctx ends.
+// serveMetrics serves operatorRoutes until ctx ends, which ends a backup, too.
 func (d *daemon) serveMetrics(ctx context.Context) error {
-	srv := &http.Server{Handler: d.operatorRoutes(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
-	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
+	b := &backups{token: d.control.Token, make: d.backUp}
+	srv := &http.Server{Handler: d.operatorRoutes(b), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
+	defer context.AfterFunc(ctx, func() {
+		d.stopCopying(context.Cause(ctx))
+		b.one.Lock() // what it had copied is removed before the stores are closed
+		_ = srv.Close()
+	})()
 	if err := srv.Serve(netutil.LimitListener(d.metricsListener, metricsConnections)); err != nil && !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve metrics: %w", err)
 	}

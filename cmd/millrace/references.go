@@ -61,7 +61,7 @@ func (d *daemon) openReferences(shares memoryShares) (err error) {
 	}
 	d.refs, err = references.Open(references.Config{
 		Dir:          d.cfg.referencesDir(),
-		FS:           d.cfg.hooks.fs,
+		FS:           d.storeFS(d.cfg.referencesDir()),
 		PrefixBits:   d.uids.interner.PrefixBits(),
 		PebbleBytes:  shares.references,
 		OverlayBytes: shares.overlay / 2,

@@ -46,8 +46,10 @@ type daemon struct {
 	log         *replay.Log
 	refs        *references.Store                   // nil: --references=off
 	copied      atomic.Pointer[references.Position] // the log keeps what follows it; nil: no backup is being made
-	graph       *feed.Feed                          // nil: it is off
-	verifier    *verifier                           // nil: --verify=off
+	copying     context.Context                     // of backups
+	stopCopying context.CancelCauseFunc
+	graph       *feed.Feed // nil: it is off
+	verifier    *verifier  // nil: --verify=off
 	pipeline    *ingest.Pipeline
 	client      *consume.Client
 	disk        *diskWatch
@@ -113,6 +115,7 @@ func plainError(_ []string, a slog.Attr) slog.Attr {
 // newDaemon opens and builds everything; on an error what was opened is closed again.
 func newDaemon(ctx context.Context, cfg *config, logger *slog.Logger) (d *daemon, err error) {
 	d = &daemon{cfg: cfg, logger: logger, registry: prometheus.NewRegistry(), stuck: func() {}}
+	d.copying, d.stopCopying = context.WithCancelCause(context.WithoutCancel(ctx))
 	defer func() {
 		if err != nil {
 			d.close()
@@ -234,7 +237,7 @@ func (d *daemon) logConfig(host string, shares memoryShares) replay.Config {
 		PebbleBytes:    shares.log,
 		MaxOpenFiles:   d.files.storeFiles,
 		Dictionaries:   d.dicts,
-		FS:             cfg.hooks.fs,
+		FS:             d.storeFS(cfg.logDir()),
 		Now:            cfg.hooks.now,
 		FrameAge:       func() (time.Duration, bool) { return d.pipeline.FrameAge() },
 		Logger:         d.logger.With("part", "replay"),
