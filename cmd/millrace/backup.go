@@ -210,9 +210,13 @@ func manifestOf(at replay.Progress, dataDir string) (*backupManifest, error) {
 
 // makeBackup lets fill put a backup into a new directory. That gets the name of to only when it is
 // whole and on disk; what is called to.partial is none. The stores have no room for it: a copy or
-// removal of theirs would take it along.
+// removal of theirs would take it along. Nor may it have the name of a file of the server's.
 func (c *config) makeBackup(to string, fill func(dir string) (*backupManifest, error)) (m *backupManifest, err error) {
-	for _, ours := range []string{c.logDir(), c.internDir(), c.referencesDir()} {
+	stores := []string{c.logDir(), c.internDir(), c.referencesDir(), c.chainsDir(), c.identitiesDir()}
+	if name := filepath.Base(to); kindOf(name) != "" {
+		stores = append(stores, filepath.Join(c.dataDir, name))
+	}
+	for _, ours := range stores {
 		if isWithin(to, ours) {
 			return nil, advise(fmt.Errorf("%s is within %s", to, ours), "Name a directory outside of the stores with --to.")
 		}

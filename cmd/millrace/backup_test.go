@@ -421,6 +421,25 @@ func TestBackupEndpoint(t *testing.T) {
 	}
 }
 
+// TestBackupInTheDataDirectory: a backup may be there, but not in the place of anything of the
+// server's.
+func TestBackupInTheDataDirectory(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "chains"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{
+		"saved": true, "graph": true, "graph.static": false, "graph.snapshot.tmp": false, "run.json": false, "chains/saved": false, "identities": false, "refs": false,
+	} {
+		errFill := errors.New("it is filled")
+		_, err := (&config{dataDir: dir}).makeBackup(filepath.Join(dir, name), func(string) (*backupManifest, error) { return nil, errFill })
+		if errors.Is(err, errFill) != want {
+			t.Errorf("%s: error %v", name, err)
+		}
+	}
+}
+
 // TestIsWithin: a path is within a directory by what it leads to.
 func TestIsWithin(t *testing.T) {
 	dir := t.TempDir()
