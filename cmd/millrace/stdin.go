@@ -3,16 +3,17 @@ package main
 import (
 	"context"
 	"io"
+	"sync"
 )
 
-// readUntil returns a reader of in that fails once ctx ends: what feeds a pipe may be silent for
-// ever. A read of in that is under way then ends with the process.
+// readUntil returns a reader of in that fails once ctx ends.
 func readUntil(ctx context.Context, in io.Reader) io.Reader {
 	r, w := io.Pipe()
 	context.AfterFunc(ctx, func() { _ = w.CloseWithError(context.Cause(ctx)) })
-	go func() {
+	var wg sync.WaitGroup // not waited for: a read of a pipe or a terminal may never end
+	wg.Go(func() {
 		_, err := io.Copy(w, in)
 		_ = w.CloseWithError(err)
-	}()
+	})
 	return r
 }
