@@ -121,7 +121,7 @@ func (p *progress) changed() {
 }
 
 // clamp makes the next connection ask for less, since the server lacks the event of the cursor, a
-// seq: first for the next one, as that event is not wanted; then, unless it is to be strict, for the
+// seq: first for the next one, as that event is not wanted; then, unless it must be strict, for the
 // oldest that the server has. It says whether there is less to ask for.
 func (p *progress) clamp(strict bool) bool {
 	p.mu.Lock()
