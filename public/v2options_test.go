@@ -172,6 +172,12 @@ func TestV2CursorTooOld(t *testing.T) {
 	s.wantV2Refused("cursor=1", http.StatusBadRequest, v2CursorTooOld, fmt.Sprint(kept[0].seq()))
 	s.dialV2("cursor=0").wantV2(kept...)
 	s.dialV2(fmt.Sprintf("cursor=%d", kept[0].seq())).wantV2(kept...)
+	if err := l.TrimTo(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	last := kept[len(kept)-1].seq()
+	s.wantV2Refused(fmt.Sprintf("cursor=%d", last), http.StatusBadRequest, v2CursorTooOld, fmt.Sprintf("begins at %d", last+1))
+	s.dialV2(fmt.Sprintf("cursor=%d", last+1)).wantV2(l.add(identity(didN(1)))...)
 }
 
 func TestV2OutdatedTime(t *testing.T) {

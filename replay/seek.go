@@ -63,11 +63,11 @@ func (r *Reader) seekSeq(s *snapshot, seq int64) error {
 	}
 	p := s.streams.PlaceBefore(seq)
 	if p.Before(s.Floor.Place) {
-		oldest := s.Oldest.Place
+		begins := s.streams.V2Seq(s.Oldest.Place)
 		if s.Oldest == (format.Point{}) { // all was trimmed
-			oldest = s.Newest.Place
+			begins = s.streams.V2Seq(s.Newest.Place) + 1
 		}
-		return fmt.Errorf("%w: seq %d is older than the log, whose oldest is %d", ErrTooOld, seq, s.streams.V2Seq(oldest))
+		return fmt.Errorf("%w: seq %d is older than the log, which begins at %d", ErrTooOld, seq, begins)
 	}
 	return r.seekPlace(s, p, translate.Position{Stream: s.streams.Tag(p.Epoch), Seq: p.Seq, Op: p.Op})
 }
