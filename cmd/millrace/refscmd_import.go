@@ -127,12 +127,17 @@ func (c *importJob) file(ctx context.Context, name string) error {
 	return nil
 }
 
-// openFile opens a file that can be read twice.
+// openFile opens a file that can be read twice. What cannot, a pipe, is copied.
 func (c *importJob) openFile(ctx context.Context, name string) (*os.File, error) {
 	if name == "-" {
 		return refs.Spool(readUntil(ctx, os.Stdin), c.dataDir)
 	}
-	return os.Open(name)
+	f, err := os.Open(name)
+	if err != nil || rewind(f) == nil {
+		return f, err
+	}
+	defer f.Close()
+	return refs.Spool(readUntil(ctx, f), c.dataDir)
 }
 
 // checkRows reads rows to their end, so that of a file that is wrong nothing is imported. Of a

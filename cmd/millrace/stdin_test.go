@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -40,18 +41,29 @@ func TestSilentStandardInput(t *testing.T) {
 // repository does not need.
 func TestImportOfNoRows(t *testing.T) {
 	t.Parallel()
+	const row = `{"did":"did:web:example.com","collection":"a.b.c","rkey":"1","path":"a","subject":"did:web:example.com"}`
 	dir := t.TempDir()
+	out, in, err := os.Pipe()
+	if err == nil {
+		_, err = in.WriteString(row)
+	}
+	if err = errors.Join(err, in.Close()); err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
 	for name, says := range map[string]string{
 		dir:                              "is a directory",
 		writeFile(t, dir+"/empty", ""):   "the file is empty",
 		writeFile(t, dir+"/html", "<p>"): "neither a CAR file",
-		writeFile(t, dir+"/error", `{"error":"RepoNotFound"}`):                                                                                "line 1: ",
-		writeFile(t, dir+"/rows", `{"did":"did:web:example.com","collection":"a.b.c","rkey":"1","path":"a","subject":"did:web:example.com"}`): "give --as-of TIME",
+		writeFile(t, dir+"/error", `{"error":"RepoNotFound"}`): "line 1: ",
+		writeFile(t, dir+"/rows", row):                         "give --as-of TIME",
+		fmt.Sprintf("/dev/fd/%d", out.Fd()):                    "give --as-of TIME", // a pipe
 	} {
-		var out strings.Builder
-		job := &importJob{stderr: &out}
-		if err := job.file(t.Context(), name); err != nil || job.refused != 1 || !strings.Contains(out.String(), says) {
-			t.Errorf("%v, want %q: %s", err, says, &out)
+		var said strings.Builder
+		job := &importJob{stderr: &said}
+		job.dataDir = dir
+		if err := job.file(t.Context(), name); err != nil || job.refused != 1 || !strings.Contains(said.String(), says) {
+			t.Errorf("%v, want %q: %s", err, says, &said)
 		}
 	}
 }
