@@ -53,11 +53,11 @@ func (s *Server) parseV2Options(r *http.Request) (options, error) {
 
 // parseV2Filters reads which events are wanted.
 func (o *options) parseV2Filters(q url.Values) (err error) {
-	for name, instead := range map[string]string{
-		"wantedDids": "take dids", "wantedCollections": "take collections", "requireHello": "nothing is read from clients here",
+	for _, foreign := range []struct{ name, instead string }{
+		{"wantedDids", "take dids"}, {"wantedCollections", "take collections"}, {"requireHello", "nothing is read from clients here"},
 	} {
-		if q.Has(name) {
-			return invalidOption("%s is of /subscribe: %s", name, instead)
+		if q.Has(foreign.name) {
+			return invalidOption("%s is of /subscribe: %s", foreign.name, foreign.instead)
 		}
 	}
 	if v, ok := q["maxMessageSizeBytes"]; ok {

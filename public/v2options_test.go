@@ -65,6 +65,7 @@ func TestV2InvalidRequests(t *testing.T) {
 		"wantedDids=":                                         "take dids",
 		"wantedCollections=a.b.c":                             "take collections",
 		"requireHello=false":                                  "requireHello",
+		"requireHello=false&wantedCollections=a&wantedDids=b": "wantedDids",
 		"compress=true":                                       "zstdDictionary=<id>",
 		strings.Repeat("kinds=commit&", 5):                    "at most 4",
 		strings.Repeat("collections=a.b.c&", 101):             "at most 100",
