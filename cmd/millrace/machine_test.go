@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"os"
 	"runtime/debug"
 	"testing"
@@ -52,13 +53,15 @@ func freeAddr(t *testing.T) string {
 	return ""
 }
 
-// waitServing waits until the server at addr takes connections.
+// waitServing waits until the server at addr answers. A millrace that starts takes connections and
+// ends them, for a moment, to see whether it may have the address.
 func waitServing(t *testing.T, addr string) {
 	t.Helper()
+	client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
 	waitFor(t, fmt.Sprintf("the server at %s", addr), func() bool {
-		conn, err := dialLoopback(addr)
+		resp, err := client.Get("http://" + addr + "/healthz")
 		if err == nil {
-			conn.Close()
+			resp.Body.Close()
 		}
 		return err == nil
 	})
