@@ -167,7 +167,6 @@ func TestDoctor(t *testing.T) {
 		data := t.TempDir()
 		p := startMillrace(t, newTestRelay(t).url, data, freeAddr(t), "--references=on")
 		waitServing(t, p.addr)
-		subscribe(t, p.addr, "") // it serves, and not only listens
 		p.kill()
 		checkDoctor(t, data, exitOK, stateKilled, "killed", "what was committed is safe")
 		// by a build that wrote no run.json
