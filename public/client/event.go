@@ -153,8 +153,26 @@ func (e *Event) AppendPlain(dst []byte) []byte {
 	return append(append(dst, e.Raw[:e.plainEnd]...), '}')
 }
 
-// maxNames bounds the parser's table of strings that come again and again.
-const maxNames = 4096
+// complete says whether what Kind names is there.
+func (e *Event) complete() bool {
+	switch e.Kind {
+	case KindCommit:
+		return e.Commit != nil
+	case KindIdentity:
+		return e.Identity != nil
+	case KindAccount:
+		return e.Account != nil
+	case KindSync:
+		return e.Sync != nil
+	}
+	return true
+}
+
+// Bounds of the parser's table of strings that come again and again.
+const (
+	maxNames     = 4096
+	maxNameBytes = 317 // of a collection
+)
 
 // parser reads messages. One goroutine uses it.
 type parser struct {
@@ -162,15 +180,18 @@ type parser struct {
 	scratch []byte
 }
 
-// name returns b as a string that is shared with earlier events.
+// name returns b as a string that is shared with earlier events, unless it is long.
 func (p *parser) name(b []byte) string {
 	if s, ok := p.names[string(b)]; ok {
+		return s
+	}
+	s := string(b)
+	if len(s) > maxNameBytes {
 		return s
 	}
 	if p.names == nil || len(p.names) == maxNames {
 		p.names = make(map[string]string)
 	}
-	s := string(b)
 	p.names[s] = s
 	return s
 }
@@ -225,9 +246,11 @@ func (p *parser) parse(raw []byte) (Event, error) {
 		return Event{}, m.err
 	case len(f.did) == 0 || e.TimeUS <= 0:
 		return Event{}, fmt.Errorf("%w: no did or time_us", errJSON)
+	case !e.complete():
+		return Event{}, fmt.Errorf("%w: no %s", errJSON, e.Kind)
 	}
 	e.plainEnd = bytes.LastIndexByte(raw, '}')
-	if added > 0 {
+	if added > e.timeEnd { // a millrace stamps before
 		e.plainEnd = added
 	}
 	p.copyFields(&e, &f)

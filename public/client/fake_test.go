@@ -166,7 +166,7 @@ func TestPatienceBeginsAnew(t *testing.T) {
 		begin := time.Now()
 		served := 0
 		events, _ := fakeHandler(func(n int, ws *websocket.Conn) {
-			event := fmt.Sprintf(`{"did":"did:plc:a%d","time_us":%d,"kind":"identity"}`, n, 1_790_000_000_000_000+n)
+			event := fmt.Sprintf(`{"did":"did:plc:a%d","time_us":%d,"kind":"identity","identity":{}}`, n, 1_790_000_000_000_000+n)
 			_ = ws.WriteMessage(websocket.TextMessage, []byte(event))
 			_ = ws.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseServiceRestart, ""))
 		})

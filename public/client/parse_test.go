@@ -48,10 +48,40 @@ func TestParse(t *testing.T) {
 		`{"did" "x"}`, `{"did`, `{"did":"x","time_us":1,"x":[1`, `{"did":"x","time_us":1,"x":["a}`, `{"did":"x","time_us":1,"x":`, `{"did":"x","time_us":1,"unverified":1}`,
 		`{"did":"x","time_us":1,"uids":{"did":7}}`, `{"did":"x","time_us":1,"uids":{"did"}}`, `{"did":"x","time_us":1,"account":1}`, `{"did":"x","time_us":1,"references":1}`,
 		`{"did":"x","time_us":1,"deleted_references":1}`, `{"did":"x","time_us":1,"sync":1}`, `{"time_us":1}`,
+		`{"did":"x","time_us":1,"kind":"commit"}`, `{"did":"x","time_us":1,"kind":"identity","account":{}}`, `{"did":"x","time_us":1,"kind":"account"}`, `{"did":"x","time_us":1,"kind":"sync"}`,
 	} {
 		if e, err := p.parse([]byte(bad)); err == nil {
 			t.Errorf("%s is read as %+v", bad, e)
 		}
+	}
+}
+
+// TestForeignOrder: an event of another server may have its stamp behind its position.
+func TestForeignOrder(t *testing.T) {
+	var p parser
+	const raw = `{"did":"did:plc:abc","cursor":"b7e1c0-31527015322-0","kind":"x","time_us":7}`
+	e, err := p.parse([]byte(raw))
+	if err != nil || e.TimeUS != 7 || string(e.AppendPlain(nil)) != raw {
+		t.Fatalf("%+v, %v, plain %s", e, err, e.AppendPlain(nil))
+	}
+	progress := newProgress("", time.Second, false)
+	progress.joinByTime(true)
+	if !progress.take(&e) || progress.take(&e) {
+		t.Error("not taken, or twice")
+	}
+}
+
+// TestNamesAreBounded: a server cannot make a parser keep much.
+func TestNamesAreBounded(t *testing.T) {
+	var p parser
+	if long := strings.Repeat("x", maxNameBytes+1); p.name([]byte(long)) != long || len(p.names) != 0 {
+		t.Errorf("%d names are kept", len(p.names))
+	}
+	for n := range maxNames + 1 {
+		p.name([]byte(strconv.Itoa(n)))
+	}
+	if len(p.names) != 1 {
+		t.Errorf("%d names are kept", len(p.names))
 	}
 }
 
@@ -122,7 +152,7 @@ func TestParseV2(t *testing.T) {
 		message(`[]`), message(`{}`), message(`{"a":1}`), message(`{"a"}`), message(`{"$type":1}`), message(`{"$type":"` + v2Types + `info","name":1}`),
 		own(`,"seq":"x"`), own(`,"seq":1.5`), own(`,"time":1`), own(`,"time":"noon"`),
 		event("commit", `,"rev":1`), event("commit", `,"references":1`), event("commit", `,"deleted_references":1`), event("identity", `,"identity":1`), event("account", `,"account":1`),
-		event("sync", `,"sync":1`), event("commit", `,"did":""`), event("commit", `,"did":1`), event("commit", `,"seq":"7"`), event("commit", `,"time":"noon"`), event("commit", `,"time":"1969-12-31T23:59:59Z"`),
+		event("identity", ""), event("account", `,"identity":{}`), event("sync", ""), event("sync", `,"sync":1`), event("commit", `,"did":""`), event("commit", `,"did":1`), event("commit", `,"seq":"7"`), event("commit", `,"time":"noon"`), event("commit", `,"time":"1969-12-31T23:59:59Z"`),
 		message(`{"$type":"` + v2Types + `account","seq":7,"time":"2026-08-01T02:03:04.000006Z"}`), message(`{"$type":"` + v2Types + `account","did":"did:web:a","seq":7}`),
 		message(`{"$type":"` + v2Types + `account","did":"did:web:a","time":"2026-08-01T02:03:04.000006Z"}`),
 	} {

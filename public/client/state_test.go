@@ -422,7 +422,7 @@ func TestFullOfDictionaries(t *testing.T) {
 // plain is an event of a plain Jetstream, one of each account.
 func plain(t *testing.T, us int64) *Event {
 	t.Helper()
-	e, err := new(parser).parse(fmt.Appendf(nil, `{"did":"did:web:%d.test","time_us":%[1]d,"kind":"identity"}`, us))
+	e, err := new(parser).parse(fmt.Appendf(nil, `{"did":"did:web:%d.test","time_us":%[1]d,"kind":"identity","identity":{}}`, us))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -176,6 +176,8 @@ func (p *parser) parseV2Event(payload []byte, kind Kind) (Event, error) {
 		return Event{}, err
 	case len(f.did) == 0 || len(f.cursor) == 0 || e.TimeUS <= 0:
 		return Event{}, fmt.Errorf("%w: no did, seq or time", errJSON)
+	case !e.complete():
+		return Event{}, fmt.Errorf("%w: no %s", errJSON, kind)
 	}
 	p.copyFields(&e, &f)
 	return e, nil
