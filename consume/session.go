@@ -55,7 +55,10 @@ func (c *Client) session(ctx context.Context) ending {
 	}
 	s := &session{Client: c, conn: conn}
 	s.armRecheck()
-	e := s.read(ctx)
+	var e ending
+	for e.cause == "" {
+		e = s.next(ctx)
+	}
 	for c.cfg.Idle != nil && c.cfg.Idle() { // what came last must not wait for the next connection
 	}
 	switch e.cause {
@@ -84,15 +87,6 @@ func (c *Client) notOpened(err error) ending {
 	}
 	c.setConnected(false, e.String(), advice(err))
 	return e
-}
-
-// read reads messages until the connection ends or must be given up.
-func (s *session) read(ctx context.Context) ending {
-	for {
-		if e := s.next(ctx); e.cause != "" {
-			return e
-		}
-	}
 }
 
 // next reads one message and deals with it. An ending with a cause ends the connection.
