@@ -98,6 +98,14 @@ func TestAdvice(t *testing.T) {
 			return "ws://" + c.LocalAddr().String()
 		}, "nothing listens there"},
 		{"no HTTP", raw(func(c net.Conn) { fmt.Fprint(c, "220 smtp.example.com ready\r\n\r\n"); c.Close() }), "does not speak websocket"},
+		{"a long line", raw(func(c net.Conn) {
+			fmt.Fprintf(c, "%0*d\r\n\r\n", maxHandshakeBytes/2, 0)
+			_, _ = io.Copy(io.Discard, c)
+		}), "does not speak websocket"},
+		{"a long reason", raw(func(c net.Conn) {
+			fmt.Fprintf(c, "HTTP/1.1 401 %0*d\r\nContent-Length: 0\r\n\r\n", maxHandshakeBytes/2, 0)
+			_, _ = io.Copy(io.Discard, c)
+		}), "ask its operator"},
 		{"an answer without an end", raw(func(c net.Conn) {
 			fmt.Fprint(c, "HTTP/1.1 101 Switching Protocols\r\nServer: ")
 			for range 16 { // no more, for this test's memory
@@ -133,6 +141,9 @@ func TestAdvice(t *testing.T) {
 			}
 			if got := advice(err); !strings.Contains(got, tc.want) {
 				t.Errorf("advice %q for %q, want %q in it", got, err, tc.want)
+			}
+			if len(err.Error()) > 2<<10 {
+				t.Errorf("the error has %d bytes", len(err.Error()))
 			}
 			if tc.name == "301" && !strings.HasSuffix(err.Error(), "301 Moved Permanently, https://other.example.com") {
 				t.Errorf("%q does not say where the relay is", err)

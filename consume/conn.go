@@ -53,6 +53,13 @@ func (e *proxyError) Error() string { return fmt.Sprintf("through the proxy %s: 
 
 func (e *proxyError) Unwrap() error { return e.err }
 
+// dialError is why there is no connection. A relay's own words may be in it.
+type dialError struct{ err error }
+
+func (e *dialError) Error() string { return "dial the relay: " + clip(e.err.Error(), maxErrorBytes) }
+
+func (e *dialError) Unwrap() error { return e.err }
+
 // conn is one websocket connection to the relay: read by the goroutine that dialled it, written by
 // its keeper.
 type conn struct {
@@ -95,7 +102,7 @@ func open(ctx context.Context, cfg *Config, address string) (*conn, error) {
 		if resp != nil && errors.Is(err, websocket.ErrBadHandshake) {
 			return nil, refusal(resp) // even if the body did not come in time
 		}
-		return nil, fmt.Errorf("dial the relay: %w", err)
+		return nil, &dialError{err}
 	}
 	c := &conn{
 		ws: ws, wire: w, recheck: time.NewTimer(time.Hour), failed: time.NewTimer(time.Hour),
@@ -139,7 +146,7 @@ func upgrade(ctx context.Context, address string, cfg *Config, d *websocket.Dial
 
 // refusal reads what an HTTP answer has to say. gorilla has read 1024 bytes of the body at most.
 func refusal(resp *http.Response) error {
-	e := &refusedError{code: resp.StatusCode, status: resp.Status}
+	e := &refusedError{code: resp.StatusCode, status: clip(resp.Status, maxTextBytes)}
 	if e.code/100 == 3 {
 		e.name = clip(resp.Header.Get("Location"), maxTextBytes)
 		return e

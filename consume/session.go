@@ -14,8 +14,9 @@ import (
 
 const (
 	// Limits of what is logged of a relay's own words.
-	maxNameBytes = 64
-	maxTextBytes = 200
+	maxNameBytes  = 64
+	maxTextBytes  = 200
+	maxErrorBytes = 1 << 10
 
 	// errorFrameWait is how long no frame may follow an error frame before the connection is given
 	// up.

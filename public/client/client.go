@@ -231,6 +231,9 @@ func (c *Client) run(ctx context.Context, yield func(Event, error) bool) error {
 	for {
 		s := c.servers[i]
 		useful, err := c.connection(ctx, i, yield)
+		if len(err.Error()) > maxErrorBytes {
+			err = &longError{err}
+		}
 		if errors.Is(err, ErrUnreadable) {
 			c.decoder.forget()
 		}

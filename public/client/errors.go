@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -39,6 +40,18 @@ var errNewOptions = errors.New("the options have changed")
 
 // errLeft ends a connection because the caller has left the loop.
 var errLeft = errors.New("the loop was left")
+
+// maxErrorBytes is how much of an error's text is kept.
+const maxErrorBytes = 4 << 10
+
+// longError is an error with too long a text, most of which is the server's.
+type longError struct{ err error }
+
+func (e *longError) Error() string {
+	return strings.ToValidUTF8(e.err.Error()[:maxErrorBytes], "") + "…"
+}
+
+func (e *longError) Unwrap() error { return e.err }
 
 // RefusedError is a server's answer to the handshake that is no subscription.
 type RefusedError struct {

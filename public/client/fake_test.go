@@ -109,6 +109,32 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
+// TestLongErrors: what a server says, in whatever way, is short in the client's errors.
+func TestLongErrors(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 512<<10)
+	garbage := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
+			_, _ = io.WriteString(conn, long+"\r\n\r\n")
+			_, _ = io.Copy(io.Discard, conn)
+			conn.Close()
+		}
+	}))
+	t.Cleanup(garbage.Close)
+	failing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		talk(w, r, func(ws *websocket.Conn) {
+			_ = ws.WriteMessage(websocket.TextMessage, []byte(`{"$type":"error","error":"InternalError","message":"`+long+`"}`))
+		})
+	}))
+	t.Cleanup(failing.Close)
+	for url, want := range map[string]string{garbage.URL: "malformed HTTP", failing.URL + client.V2Path: "InternalError"} {
+		err := firstError(t, newClient(t, client.Config{URL: url, NoReconnect: true}))
+		if text := err.Error(); !strings.Contains(text, want) || len(text) > 8<<10 {
+			t.Errorf("%d bytes: %.200s", len(text), text)
+		}
+	}
+}
+
 // A server that closes says why; a connection that is gone is no answer of the server's.
 func TestEndings(t *testing.T) {
 	t.Parallel()
