@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"syscall"
 
@@ -24,6 +23,7 @@ func advice(err error) string {
 		hostname x509.HostnameError
 		invalid  x509.CertificateInvalidError
 		record   tls.RecordHeaderError
+		timeout  net.Error
 	)
 	switch {
 	case err == nil:
@@ -50,18 +50,13 @@ func advice(err error) string {
 		return "nothing listens there: check host and port of --relay, and that the relay runs"
 	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
 		return "this machine has no way there: check its network"
-	case errors.Is(err, os.ErrDeadlineExceeded), isTimeout(err):
+	case errors.As(err, &timeout) && timeout.Timeout():
 		return "it does not answer: check host and port of --relay, and what firewalls let through"
 	// which has no type
 	case errors.Is(err, websocket.ErrBadHandshake), errors.Is(err, errLongHandshake), strings.Contains(err.Error(), "malformed HTTP"):
 		return "it does not speak websocket: check host and port of --relay"
 	}
 	return ""
-}
-
-func isTimeout(err error) bool {
-	var ne net.Error
-	return errors.As(err, &ne) && ne.Timeout()
 }
 
 // advice says what an answer other than the upgrade means most of the time.
