@@ -109,7 +109,7 @@ func canonicalHost(u *url.URL) (why string) {
 		if err != nil || n == 0 {
 			return "the port is not within 1 and 65535"
 		}
-		if port = strconv.FormatUint(n, 10); port == defaultPort(u.Scheme) {
+		if port = strconv.FormatUint(n, 10); port == map[string]string{"ws": "80", "wss": "443"}[u.Scheme] {
 			port = ""
 		}
 	}
@@ -122,13 +122,6 @@ func canonicalHost(u *url.URL) (why string) {
 		u.Host = name
 	}
 	return ""
-}
-
-func defaultPort(scheme string) string {
-	if scheme == "ws" {
-		return "80"
-	}
-	return "443"
 }
 
 func isLoopback(host string) bool {
