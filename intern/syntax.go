@@ -28,6 +28,7 @@ func (e *InvalidError) Error() string { return "neither a DID nor an AT URI: " +
 
 const (
 	classAlnum  = 1 << iota // a-z A-Z 0-9
+	classLower              // a-z
 	classLetter             // a-z A-Z
 	classDID                // may stand in a DID's identifier
 	classDIDEnd             // may end it
@@ -37,23 +38,18 @@ const (
 var classes = classTable() //nolint:gochecknoglobals // a table
 
 func classTable() (t [256]uint8) {
-	for c := range 256 {
-		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
-		if letter {
-			t[c] |= classLetter
+	const lower, upper, digits = "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789"
+	for class, chars := range map[uint8]string{
+		classAlnum:  lower + upper + digits,
+		classLower:  lower,
+		classLetter: lower + upper,
+		classDID:    lower + upper + digits + "._-:%",
+		classDIDEnd: lower + upper + digits + "._-",
+		classRKey:   lower + upper + digits + "_~.:-",
+	} {
+		for _, c := range []byte(chars) {
+			t[c] |= class
 		}
-		if letter || c >= '0' && c <= '9' {
-			t[c] |= classAlnum | classDID | classDIDEnd | classRKey
-		}
-	}
-	for _, c := range "._-" {
-		t[c] |= classDID | classDIDEnd
-	}
-	for _, c := range ":%" {
-		t[c] |= classDID
-	}
-	for _, c := range "_~.:-" {
-		t[c] |= classRKey
 	}
 	return t
 }
@@ -79,7 +75,7 @@ func checkDID(s []byte) string {
 		return `DID does not begin with "did:"`
 	case len(method) == 0:
 		return "DID has no method"
-	case !lower(method):
+	case !all(method, classLower):
 		return "DID's method is not all lower-case letters"
 	case len(id) == 0 || !all(id, classDID):
 		return "DID's identifier is empty or has a character that is not allowed"
@@ -87,15 +83,6 @@ func checkDID(s []byte) string {
 		return "DID ends with a character that may not end it"
 	}
 	return ""
-}
-
-func lower(s []byte) bool {
-	for _, c := range s {
-		if c < 'a' || c > 'z' {
-			return false
-		}
-	}
-	return true
 }
 
 // checkLabels checks the labels of a handle or NSID, separated by dots: 1 to 63 letters, digits and
