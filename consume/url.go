@@ -47,6 +47,10 @@ func parseURL(raw string) (*url.URL, error) {
 		}
 		return bad(err.Error())
 	}
+	if u.User != nil {
+		raw = u.Redacted()
+		return bad("user names and passwords are not taken")
+	}
 	switch u.Scheme {
 	case "ws", "wss":
 	case "http":
@@ -60,8 +64,6 @@ func parseURL(raw string) (*url.URL, error) {
 	switch {
 	case err != nil:
 		return bad("its query: " + err.Error())
-	case u.User != nil:
-		return bad("user names and passwords are not taken")
 	case u.Fragment != "":
 		return bad("a fragment (#…) means nothing here")
 	case query.Has("cursor"):

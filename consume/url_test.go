@@ -76,6 +76,8 @@ func TestBadURL(t *testing.T) {
 			t.Errorf("%q was taken", in)
 		} else if !strings.Contains(err.Error(), why) {
 			t.Errorf("%q: %v, which does not say %q", in, err, why)
+		} else if strings.Contains(err.Error(), ":pw@") {
+			t.Errorf("%q: %v, which says the password", in, err)
 		}
 	}
 }
