@@ -65,19 +65,14 @@ func (s *scanner) count(want byte) int {
 func (s *scanner) skip() {
 	for left := uint64(1); left > 0 && s.err == nil; left-- {
 		major, n := s.head()
-		rest := uint64(len(s.b) - s.at)
+		if major >= cbor.Bytes && major <= cbor.MapOf && n > uint64(len(s.b)-s.at) {
+			s.err = errCBOR
+			return
+		}
 		switch major {
 		case cbor.Bytes, cbor.Text:
-			if n > rest {
-				s.err = errCBOR
-				return
-			}
 			s.at += int(n)
 		case cbor.Array, cbor.MapOf:
-			if n > rest {
-				s.err = errCBOR
-				return
-			}
 			left += n * uint64(major-cbor.Array+1)
 		case cbor.TagOf:
 			left++
