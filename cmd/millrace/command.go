@@ -149,7 +149,10 @@ func (c *command) parse(args, environ []string) ([]string, error) {
 		return nil, err
 	}
 	args = c.flags.Args()
+	dir := c.flags.Lookup("data-dir")
 	switch {
+	case dir != nil && dir.DefValue != "" && dir.Value.String() == "":
+		return nil, usageError{errors.New("--data-dir is empty: name a directory")}
 	case c.args == "" && len(args) > 0:
 		return nil, usageError{fmt.Errorf("%s takes no argument %.80q; see %s --help", c.name, args[0], c.name)}
 	case len(args) == 0 && c.args != "" && c.args[0] != '[', len(args) > 1 && !strings.Contains(c.args, "…"):

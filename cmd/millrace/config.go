@@ -203,9 +203,6 @@ func (c *config) validate() error {
 	if c.maxEventsPerSecond < 0 {
 		return fmt.Errorf("--max-events-per-second %d is negative", c.maxEventsPerSecond)
 	}
-	if c.dataDir == "" {
-		return errors.New("--data-dir is empty: name a directory")
-	}
 	if _, err := translate.New(translate.Config{Collections: c.collections}); err != nil {
 		return fmt.Errorf("--collections: %w", err)
 	}

@@ -130,6 +130,23 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// TestEmptyDataDir: no command takes the working directory for want of a name.
+func TestEmptyDataDir(t *testing.T) {
+	commands := 0
+	program().eachRunnable(func(c *command) {
+		if f := c.flags.Lookup("data-dir"); f == nil || f.DefValue == "" {
+			return // or it need not be given
+		}
+		commands++
+		if _, err := c.parse([]string{"--data-dir="}, nil); !errors.As(err, new(usageError)) || !strings.Contains(err.Error(), "--data-dir is empty") {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	})
+	if commands < 10 {
+		t.Errorf("%d commands have --data-dir", commands)
+	}
+}
+
 func TestByteSize(t *testing.T) {
 	for in, want := range map[string]byteSize{
 		"0": 0, "1048576": 1 << 20, "256MiB": 256 << 20, "2GiB": 2 << 30, "1.5GiB": 3 << 29,
