@@ -164,7 +164,7 @@ func adviseListen(err error, flagName, address string) error {
 	said := fmt.Errorf("--%s %s: %w", flagName, address, err)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return advise(said, fmt.Sprintf("Another process listens there, perhaps another millrace (ss -ltnp names it). Stop it, or choose another address with --%s.", flagName))
+		return advise(said, fmt.Sprintf("Another process listens there, perhaps another millrace (ss -ltnp names it), or --listen and --metrics-listen have one port. Stop it, or choose another address with --%s.", flagName))
 	case pebbleguard.TooManyFiles(err):
 		return advise(said, raiseOpenFiles)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):

@@ -24,7 +24,7 @@ func (c *config) checkListen() error {
 		if err != nil {
 			return adviseListen(err, flag.name, flag.address)
 		}
-		_ = l.Close()
+		defer l.Close() // when both are tried: they may be one
 	}
 	return nil
 }

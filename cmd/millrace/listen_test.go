@@ -21,14 +21,23 @@ func TestListenIsTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
+	free, err := net.Listen("tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	free.Close()
+	_, port, _ := net.SplitHostPort(free.Addr().String())
 	dir := filepath.Join(t.TempDir(), "data")
-	for _, flag := range []string{"--listen", "--metrics-listen"} {
-		err := newDaemonError(t, "--relay", "relay.example.com", "--data-dir", dir, flag, taken.Addr().String())
-		if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), flag) {
-			t.Errorf("%s: %v", flag, err)
+	for _, flags := range [][]string{
+		{"--listen", taken.Addr().String()}, {"--metrics-listen", taken.Addr().String()},
+		{"--metrics-listen", "127.0.0.1:" + port, "--listen", ":" + port}, // by the other one
+	} {
+		err := newDaemonError(t, append(flags, "--relay", "relay.example.com", "--data-dir", dir)...)
+		if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), flags[0]) {
+			t.Errorf("%v: %v", flags, err)
 		}
 		if _, err := os.Stat(dir); !os.IsNotExist(err) {
-			t.Errorf("%s: the data directory: %v", flag, err)
+			t.Errorf("%v: the data directory: %v", flags, err)
 		}
 	}
 }
