@@ -127,15 +127,18 @@ func adviseImport(err error) error {
 
 // readFile lets do read a file, or standard input.
 func readFile(ctx context.Context, name string, do func(in io.Reader) error) error {
-	if name == "-" {
-		return do(readUntil(ctx, os.Stdin))
+	in := os.Stdin
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		in = f
 	}
-	f, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return do(f)
+	r := readUntil(ctx, in)
+	defer r.Close()
+	return do(r)
 }
 
 func graphRemoveCommand() *command {

@@ -7,7 +7,7 @@ import (
 )
 
 // readUntil returns a reader of in that fails once ctx ends.
-func readUntil(ctx context.Context, in io.Reader) io.Reader {
+func readUntil(ctx context.Context, in io.Reader) *io.PipeReader {
 	r, w := io.Pipe()
 	context.AfterFunc(ctx, func() { _ = w.CloseWithError(context.Cause(ctx)) })
 	var wg sync.WaitGroup // not waited for: a read of a pipe or a terminal may never end

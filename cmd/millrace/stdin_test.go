@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestSilentStandardInput: a command that reads standard input ends with its context, although
-// nothing comes. Other tests read none, so that it may be another file meanwhile.
+// TestSilentStandardInput: a command that reads standard input, or another pipe, ends with its
+// context, although nothing comes. Other tests read none, so that it may be another file meanwhile.
 func TestSilentStandardInput(t *testing.T) {
 	silent, feed, err := os.Pipe()
 	if err != nil {
@@ -28,8 +28,10 @@ func TestSilentStandardInput(t *testing.T) {
 	if err := job.file(ctx, "-"); !errors.Is(err, errSignal) || job.refused > 0 {
 		t.Errorf("references import: %v, %d files are refused", err, job.refused)
 	}
-	if err := readFile(ctx, "-", func(in io.Reader) error { _, err := io.ReadAll(in); return err }); !errors.Is(err, errSignal) {
-		t.Errorf("graph import: %v", err)
+	for _, name := range []string{"-", fmt.Sprintf("/dev/fd/%d", silent.Fd())} {
+		if err := readFile(ctx, name, func(in io.Reader) error { _, err := io.ReadAll(in); return err }); !errors.Is(err, errSignal) {
+			t.Errorf("graph import %s: %v", name, err)
+		}
 	}
 	got, err := io.ReadAll(readUntil(t.Context(), strings.NewReader("text")))
 	if err != nil || string(got) != "text" {
