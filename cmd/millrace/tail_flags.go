@@ -134,6 +134,8 @@ func (c *tailConfig) check([]string) error {
 		return fmt.Errorf("--max-message-bytes %d is negative", c.client.Options.MaxMessageBytes)
 	case c.client.Cursor != "" && c.since != "":
 		return errors.New("--cursor and --since both say where to start; give one")
+	case c.dictionary != "" && !c.client.Compress:
+		return errors.New("--zstd-dictionary is for --compress: give both, or neither")
 	case c.json && c.pretty:
 		return errors.New("--json and --pretty both say what to print; give one")
 	}

@@ -29,6 +29,7 @@ func TestTailFlags(t *testing.T) {
 		{[]string{"--url", "example.test", "--collections", "a.b.c,d.e.*", "--kinds", "commit"}, ""},
 		{[]string{"--cursor", "1", "--since", "2h"}, "--cursor and --since"},
 		{[]string{"--json", "--pretty"}, "--json and --pretty"},
+		{[]string{"--zstd-dictionary", "file"}, "--zstd-dictionary is for --compress"},
 		{[]string{"--kinds", "post"}, "none of [commit"},
 		{[]string{"--kinds", "sync,commit"}, ""},
 		{[]string{"--count", "-1"}, "negative"},
