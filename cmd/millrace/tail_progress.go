@@ -13,6 +13,9 @@ const tailProgressEvery = 250 * time.Millisecond
 // liveLag is how old an event may be and still count as live.
 const liveLag = 5 * time.Second
 
+// maxLeft is the longest catch-up that is said, in seconds: some 30 years.
+const maxLeft = 1e9
+
 // eraseLine takes back what the terminal's line holds.
 const eraseLine = "\r\x1b[K"
 
@@ -65,8 +68,9 @@ func (p *progress) line(now time.Time, behind time.Duration) string {
 	s := fmt.Sprintf("at %s, %s behind, %s events/s", p.at.In(now.Location()).Format("2006-01-02 15:04:05"),
 		roughly(behind), thousands(int64(float64(p.events)/took.Seconds())))
 	// During the catch-up more events are stamped.
-	if speed := p.at.Sub(p.first).Seconds()/took.Seconds() - 1; took > 2*tailProgressEvery && speed > 0 {
-		s += ", live in " + roughly(time.Duration(behind.Seconds()/speed*float64(time.Second)))
+	left := behind.Seconds() / (p.at.Sub(p.first).Seconds()/took.Seconds() - 1)
+	if took > 2*tailProgressEvery && left > 0 && left < maxLeft {
+		s += ", live in " + roughly(time.Duration(left*float64(time.Second)))
 	}
 	return s
 }

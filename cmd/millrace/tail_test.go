@@ -285,6 +285,11 @@ func TestTailProgress(t *testing.T) {
 		}
 	}
 	(&progress{now: time.Now}).draw()
+	begun := now.Add(-10 * time.Second)
+	p = progress{now: p.now, begun: begun, first: begun.Add(-720 * time.Hour), at: now.Add(-720*time.Hour + time.Microsecond)}
+	if got := p.line(now, now.Sub(p.at)); strings.Contains(got, "live in") {
+		t.Errorf("hardly faster than live: %s", got)
+	}
 }
 
 func TestSubscribeURL(t *testing.T) {
