@@ -89,7 +89,7 @@ func (s *sampler) fromServer(ctx context.Context, url, cursor string) ([][]byte,
 	c, err := client.New(client.Config{
 		URL: url, Cursor: cursor, UserAgent: "millrace-dict/" + version,
 		OnDisconnect: func(err error, wait time.Duration) {
-			fmt.Fprintf(s.stderr, "millrace dict: %v; connecting again in %.1f s\n", err, wait.Seconds())
+			printLine(s.stderr, "millrace dict: %v; connecting again in %.1f s", err, wait.Seconds())
 		},
 	})
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"os/signal"
 	"strings"
@@ -77,8 +76,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case coded:
 		return int(code)
 	}
-	for line := range strings.SplitSeq("millrace: "+err.Error(), "\n") { // it may have words of a server's
-		fmt.Fprintln(stderr, printable(line, math.MaxInt))
+	for line := range strings.SplitSeq("millrace: "+err.Error(), "\n") {
+		printLine(stderr, "%s", line)
 	}
 	if errors.As(err, new(usageError)) {
 		return exitUsage

@@ -293,7 +293,7 @@ func (t *tailer) disconnected(err error, wait time.Duration) {
 // say writes a line for people.
 func (t *tailer) say(format string, args ...any) {
 	t.progress.erase()
-	fmt.Fprintln(t.stderr, printable(fmt.Sprintf("millrace tail: "+format, args...), math.MaxInt))
+	printLine(t.stderr, "millrace tail: "+format, args...)
 }
 
 // watchEnd ends the subscription once --until has passed and nothing more can come, though no event

@@ -2,7 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
+	"math"
 	"os"
 	"strings"
 	"time"
@@ -137,6 +139,11 @@ func excerpt(record json.RawMessage) string {
 		}
 	}
 	return printable(string(record), maxExcerpt)
+}
+
+// printLine prints a line that may have words of a server's.
+func printLine(w io.Writer, format string, args ...any) {
+	fmt.Fprintln(w, printable(fmt.Sprintf(format, args...), math.MaxInt))
 }
 
 // printable is s on one line, cut to so many characters, without what could steer a terminal or

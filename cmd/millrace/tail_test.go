@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -357,9 +358,21 @@ func TestTailCursorFileOfOtherWire(t *testing.T) {
 func TestServersWordsSteerNoTerminal(t *testing.T) {
 	t.Parallel()
 	const words = "one\x1b]0;two\a three\u202e"
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, words, http.StatusBadRequest) }))
+	var down atomic.Bool
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		status := http.StatusBadRequest
+		if down.Swap(false) {
+			status = http.StatusServiceUnavailable
+		}
+		http.Error(w, words, status)
+	}))
 	defer server.Close()
-	code, said := millrace(t, "tail", "--url", server.URL)
+	down.Store(true) // the first time
+	code, said := millrace(t, "dict", "train", "--url", server.URL)
+	if want := "millrace dict: the server refused: 503 Service Unavailable: one·]0;two· three·; "; code != exitFailed || !strings.HasPrefix(said, want) {
+		t.Errorf("exit code %d, %q, want %q", code, said, want)
+	}
+	code, said = millrace(t, "tail", "--url", server.URL)
 	if want := "millrace: the server refused: 400 Bad Request: one·]0;two· three·\n"; code != exitFailed || said != want {
 		t.Errorf("exit code %d, %q, want %q", code, said, want)
 	}

@@ -77,7 +77,7 @@ func askNewest(ctx context.Context, c *client.Client, stderr io.Writer, once boo
 		case once:
 			return 0, err
 		}
-		fmt.Fprintln(stderr, printable(fmt.Sprintf("millrace tail: %v; asking again in 1 s", err), math.MaxInt))
+		printLine(stderr, "millrace tail: %v; asking again in 1 s", err)
 		select {
 		case <-ctx.Done():
 			return 0, context.Cause(ctx)
