@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/netip"
 	"time"
 
@@ -61,7 +62,7 @@ func (c Config) withDefaults() Config {
 	c.MaxConnectionsPerIP = cmp.Or(c.MaxConnectionsPerIP, 100)
 	c.MaxHandshakes = cmp.Or(c.MaxHandshakes, maxHandshakes)
 	c.AttemptsPerSecond = cmp.Or(c.AttemptsPerSecond, 10)
-	c.AttemptBurst = cmp.Or(c.AttemptBurst, 2*c.MaxConnectionsPerIP)
+	c.AttemptBurst = cmp.Or(c.AttemptBurst, 2*min(c.MaxConnectionsPerIP, math.MaxInt/2))
 	c.SlowTimeout = cmp.Or(c.SlowTimeout, 30*time.Second)
 	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, 10*time.Second)
 	c.ClientBytes = cmp.Or(c.ClientBytes, 32<<20)

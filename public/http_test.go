@@ -10,6 +10,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -338,6 +339,11 @@ func TestConfigIsChecked(t *testing.T) {
 		if _, err := newServer(cfg, eventLog{}, defaultTiming()); err == nil || !strings.HasPrefix(err.Error(), "public: field "+tc.field+": ") {
 			t.Errorf("field %s: error %v", tc.field, err)
 		}
+	}
+	most := ok
+	most.MaxConnections, most.MaxConnectionsPerIP = math.MaxInt, math.MaxInt
+	if err := most.withDefaults().validate(); err != nil {
+		t.Errorf("no limits: %v", err)
 	}
 	if _, err := New(ok); err == nil || !strings.HasPrefix(err.Error(), "public: field Log: ") {
 		t.Errorf("field Log: error %v", err)
