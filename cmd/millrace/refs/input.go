@@ -74,7 +74,7 @@ func (r *Reader) Read(ctx context.Context, in io.Reader, sink Sink) error {
 	case start[0] == '{' || start[0] == '\n':
 		return r.readRows(ctx, jsonRows(b), sink)
 	case bytes.HasPrefix(bytes.TrimPrefix(start, []byte(`"`)), []byte("did")):
-		return r.readRows(ctx, newCSVRows(b).next, sink)
+		return r.readRows(ctx, csvRows(b), sink)
 	case isCAR(b):
 		return r.readCAR(ctx, b, sink)
 	}

@@ -113,52 +113,38 @@ func jsonRows(in io.Reader) rows {
 }
 
 // csvRows reads rows of CSV (RFC 4180), with or without a first line that names the columns.
-type csvRows struct {
-	in    rowLimit
-	csv   *csv.Reader
-	line  int // on which the last row began
-	first bool
-}
-
-func newCSVRows(in io.Reader) *csvRows {
-	c := &csvRows{in: rowLimit{in: in}, first: true}
-	c.csv = csv.NewReader(&c.in)
-	c.csv.FieldsPerRecord = len(columns())
-	c.csv.ReuseRecord = true
-	return c
-}
-
-func (c *csvRows) next(r *Row) (int, error) {
-	c.in.left = maxRowBytes
-	fields, err := c.csv.Read()
-	if bad, ok := errors.AsType[*csv.ParseError](err); ok {
-		return bad.Line, bad.Err
-	}
-	line := c.line + 1
-	if err == nil {
-		line, _ = c.csv.FieldPos(0)
-		c.line = line
-		for _, f := range fields {
-			if !utf8.ValidString(f) {
-				return line, errors.New("it is not UTF-8")
+func csvRows(in io.Reader) rows {
+	limit := &rowLimit{in: in}
+	lines := csv.NewReader(limit)
+	lines.FieldsPerRecord, lines.ReuseRecord = len(columns()), true
+	line, first := 0, true // line is where the last row began
+	return func(r *Row) (int, error) {
+		for {
+			limit.left = maxRowBytes
+			fields, err := lines.Read()
+			if bad, ok := errors.AsType[*csv.ParseError](err); ok {
+				return bad.Line, bad.Err
+			}
+			if err != nil {
+				return line + 1, err
+			}
+			line, _ = lines.FieldPos(0)
+			names := first && fields[0] == columns()[0]
+			first = false
+			for i, f := range fields {
+				switch {
+				case !utf8.ValidString(f):
+					return line, errors.New("it is not UTF-8")
+				case names && f != columns()[i]:
+					return line, fmt.Errorf("column %d is %.40q: the columns must be %v", i+1, f, columns())
+				}
+			}
+			if !names {
+				*r = Row{fields[0], fields[1], fields[2], fields[3], fields[4]}
+				return line, nil
 			}
 		}
 	}
-	first := c.first
-	c.first = false
-	switch {
-	case err != nil:
-		return line, err
-	case first && fields[0] == columns()[0]:
-		for i, name := range columns() {
-			if fields[i] != name {
-				return line, fmt.Errorf("column %d is %.40q: the columns must be %v", i+1, fields[i], columns())
-			}
-		}
-		return c.next(r)
-	}
-	*r = Row{fields[0], fields[1], fields[2], fields[3], fields[4]}
-	return line, nil
 }
 
 // rowLimit bounds what is read for one row, which an open quotation mark would make endless.
