@@ -70,7 +70,7 @@ func exported(t *testing.T, store kv.Store) []byte {
 
 // importDump checks a dump and brings it into a store.
 func importDump(ctx context.Context, store kv.Store, file io.ReadSeeker, progress func(uint64)) (*Summary, error) {
-	d, err := CheckDump(file)
+	d, err := CheckDump(ctx, file)
 	if err != nil {
 		return nil, err
 	}
@@ -161,6 +161,32 @@ func TestExportResumes(t *testing.T) {
 	}
 }
 
+// TestDumpIsReadUntilStopped: a signal ends the reading of a dump, which may take minutes, before
+// an import and where an export goes on.
+func TestDumpIsReadUntilStopped(t *testing.T) {
+	store := simkv.New(simkv.Config{})
+	filled(t, store, 500)
+	dump := exported(t, store)
+	stopped, stop := context.WithCancelCause(ctx)
+	errSignal := errors.New("a signal")
+	stop(errSignal)
+	if _, err := CheckDump(stopped, bytes.NewReader(dump)); !errors.Is(err, errSignal) {
+		t.Errorf("a check: %v", err)
+	}
+	header, err := storeHeader(ctx, store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := create(t, "dump")
+	_, _ = f.Write(dump)
+	if _, err := (&exporter{store: store, header: header}).resume(stopped, f); !errors.Is(err, errSignal) {
+		t.Errorf("an export: %v", err)
+	}
+	if got, _ := os.ReadFile(f.Name()); !bytes.Equal(got, dump) {
+		t.Errorf("the dump has %d bytes, not its %d", len(got), len(dump))
+	}
+}
+
 // TestExportSeesWriters checks that a store written meanwhile is not exported silently in part.
 func TestExportSeesWriters(t *testing.T) {
 	store := simkv.New(simkv.Config{})
@@ -233,7 +259,7 @@ func TestDamagedDump(t *testing.T) {
 	dump := exported(t, source)
 	for at := 0; at < len(dump); at += 1 + at/20 {
 		for _, bad := range [][]byte{append(append(append([]byte(nil), dump[:at]...), dump[at]^0x20), dump[at+1:]...), dump[:at]} {
-			if _, err := CheckDump(bytes.NewReader(bad)); err == nil {
+			if _, err := CheckDump(ctx, bytes.NewReader(bad)); err == nil {
 				t.Fatalf("damage at byte %d of %d is not seen", at, len(dump))
 			}
 		}
@@ -245,7 +271,7 @@ func TestDamagedDump(t *testing.T) {
 	if n := store.Stats().Committed; n != 0 {
 		t.Errorf("%d transactions of a damaged dump", n)
 	}
-	if _, err := CheckDump(bytes.NewReader(slices.Concat(dump, dump))); !errors.Is(err, errDump) {
+	if _, err := CheckDump(ctx, bytes.NewReader(slices.Concat(dump, dump))); !errors.Is(err, errDump) {
 		t.Errorf("two dumps in one: %v", err)
 	}
 }
@@ -316,7 +342,7 @@ func TestDumpRefuses(t *testing.T) {
 		}
 	}
 	for _, c := range changes {
-		_, err := CheckDump(bytes.NewReader(write(c.header, c.segments, c.counts)))
+		_, err := CheckDump(ctx, bytes.NewReader(write(c.header, c.segments, c.counts)))
 		if !errors.Is(err, errDump) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", c.name, err)
 		}

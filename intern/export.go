@@ -64,7 +64,7 @@ func (x *exporter) run(ctx context.Context, f File) error {
 		return err
 	}
 	x.header = header
-	complete, err := x.resume(f)
+	complete, err := x.resume(ctx, f)
 	if err != nil || complete {
 		return err
 	}
@@ -108,7 +108,7 @@ func storeHeader(ctx context.Context, store kv.Store) (h dumpHeader, err error) 
 }
 
 // resume reads what the file holds and leaves it at the end of the last good segment.
-func (x *exporter) resume(f File) (complete bool, err error) {
+func (x *exporter) resume(ctx context.Context, f File) (complete bool, err error) {
 	size, err := f.Seek(0, io.SeekEnd)
 	if err != nil {
 		return false, err
@@ -132,7 +132,9 @@ func (x *exporter) resume(f File) (complete bool, err error) {
 		}
 	}
 	for begun && err == nil {
-		_, err = x.old.segment()
+		if err = context.Cause(ctx); err == nil {
+			_, err = x.old.segment()
+		}
 	}
 	if begun && !errors.Is(err, io.EOF) && !errors.Is(err, errDump) {
 		return false, err

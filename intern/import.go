@@ -19,12 +19,14 @@ type Dump struct {
 	summary *Summary
 }
 
-// CheckDump reads a dump from beginning to end and checks counts and checksums.
-func CheckDump(file io.ReadSeeker) (*Dump, error) {
+// CheckDump reads a dump from beginning to end, until ctx ends, and checks counts and checksums.
+func CheckDump(ctx context.Context, file io.ReadSeeker) (*Dump, error) {
 	r := newDumpReader(file)
 	err := r.open()
 	for err == nil {
-		_, err = r.segment()
+		if err = context.Cause(ctx); err == nil {
+			_, err = r.segment()
+		}
 	}
 	switch {
 	case !errors.Is(err, io.EOF):

@@ -87,7 +87,7 @@ func (j *internJob) run(ctx context.Context, args []string, stdout, stderr io.Wr
 			return fmt.Errorf("read the dump: %w", err)
 		}
 		defer f.Close()
-		if j.dump, err = intern.CheckDump(f); err != nil {
+		if j.dump, err = intern.CheckDump(ctx, f); err != nil {
 			return err
 		}
 	}
