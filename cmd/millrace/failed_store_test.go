@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"path/filepath"
@@ -65,5 +66,36 @@ func TestFailedStartIsReportedOnce(t *testing.T) {
 		if err == nil || strings.Count(err.Error(), "input/output error") != 1 {
 			t.Errorf("%s: %v", store, err)
 		}
+	}
+}
+
+// TestFailedStopIsReported: a stop that cannot close the stores is a failure, and not logged as a
+// stop.
+func TestFailedStopIsReported(t *testing.T) {
+	t.Parallel()
+	var full atomic.Bool
+	cfg, err := parseServe(serveArgs(t.TempDir())[1:], nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.hooks.fs = errorfs.Wrap(vfs.Default, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if full.Load() && op.Kind == errorfs.OpFileWrite {
+			return syscall.ENOSPC
+		}
+		return nil
+	}))
+	out := &lockedBuffer{}
+	d, err := newDaemon(t.Context(), cfg, newLogger(cfg, out))
+	if err != nil {
+		t.Fatal(err)
+	}
+	full.Store(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := d.run(ctx); !errors.Is(err, errNotClosed) {
+		t.Errorf("it ends with %v", err)
+	}
+	if said := out.String(); !strings.Contains(said, "store=log") || !strings.Contains(said, "store=UIDs") || strings.Contains(said, "msg=stopped") {
+		t.Errorf("logged:\n%s", said)
 	}
 }

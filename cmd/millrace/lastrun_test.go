@@ -1,6 +1,9 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -8,11 +11,18 @@ import (
 )
 
 // TestReplacedDataDir: a server whose data directory was replaced changes nothing in the one that
-// has its name.
+// has its name, and its stop is a failure.
 func TestReplacedDataDir(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
-	d := startDaemon(t, newTestRelay(t).url, dir, "--metrics-listen", "127.0.0.1:0")
+	cfg, err := parseServe(serveArgs(dir, "--metrics-listen", "127.0.0.1:0")[1:], nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := newDaemon(t.Context(), cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := os.Rename(dir, dir+".old"); err != nil {
 		t.Fatal(err)
 	}
@@ -23,7 +33,11 @@ func TestReplacedDataDir(t *testing.T) {
 	for _, name := range files {
 		writeFile(t, name, "another's")
 	}
-	t.Logf("stop: %v", d.stop())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := d.run(ctx); !errors.Is(err, errNotClosed) {
+		t.Errorf("it ends with %v", err)
+	}
 	for _, name := range files {
 		if raw, err := os.ReadFile(name); string(raw) != "another's" {
 			t.Errorf("%s: %q, %v", name, raw, err)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -118,7 +119,7 @@ func newDaemon(ctx context.Context, cfg *config, logger *slog.Logger) (d *daemon
 	d.copying, d.stopCopying = context.WithCancelCause(context.WithoutCancel(ctx))
 	defer func() {
 		if err != nil {
-			d.close()
+			_ = d.close() // err says more
 		}
 	}()
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -410,7 +411,6 @@ func (d *daemon) servingConfig(shares memoryShares) public.Config {
 // run works until ctx ends or a part fails. Then it stops everything in order: reading the relay,
 // draining into the log, informing subscribers, closing the stores.
 func (d *daemon) run(ctx context.Context) error {
-	defer d.close()
 	d.logger.Info("millrace serves", "version", thisBuild().version, "relay", d.cfg.relay,
 		"listen", d.publicListener.Addr().String(), "metrics_listen", addrOf(d.metricsListener),
 		"data_dir", d.cfg.dataDir, "seq", d.log.Progress().Seq, "epoch", d.log.Progress().Epoch,
@@ -469,7 +469,7 @@ func (d *daemon) run(ctx context.Context) error {
 		d.logger.Warn("stopped before all that was read was durable; the relay will be asked for it again", "err", err)
 		err = nil
 	}
-	if err == nil {
+	if err = cmp.Or(err, d.close()); err == nil {
 		d.logger.Info("stopped", "seq", d.log.Progress().Seq, "epoch", d.log.Progress().Epoch)
 	}
 	return err
@@ -505,18 +505,20 @@ func (d *daemon) ingest(ctx, drain context.Context) error {
 	return g.Wait()
 }
 
-// close closes what is open, in the order that the rest needs.
-func (d *daemon) close() {
+// errNotClosed means that the log of the process says which stores could not be closed, and why.
+var errNotClosed = errors.New("not all stores could be closed: the lines above say why")
+
+// close closes what is open, in the order that the rest needs. Its error is errNotClosed.
+func (d *daemon) close() (err error) {
 	for _, l := range []net.Listener{d.publicListener, d.metricsListener} {
 		if l != nil {
 			_ = l.Close() // closed already after a clean stop
 		}
 	}
-	clean := true
-	closed := func(what string, err error) {
-		if err != nil {
-			d.logger.Error("a store could not be closed", "store", what, "err", err)
-			clean = false
+	closed := func(what string, failed error) {
+		if failed != nil {
+			d.logger.Error("a store could not be closed", "store", what, "err", failed)
+			err = errNotClosed
 		}
 	}
 	if d.log != nil {
@@ -530,12 +532,13 @@ func (d *daemon) close() {
 	}
 	closed("verification", d.verifier.close())
 	closed("UIDs", d.uids.close())
-	if clean { // else the directory may be another one
+	if err == nil { // else the directory may be another one
 		d.noteStop()
 	}
 	if d.dicts != nil {
 		d.dicts.Close()
 	}
+	return err
 }
 
 func addrOf(l net.Listener) string {
