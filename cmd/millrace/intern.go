@@ -42,8 +42,9 @@ func (c *config) internDir() string { return filepath.Join(c.dataDir, "intern") 
 // already, before it is made. What is wrong with the log itself is for opening it to say.
 func (c *config) checkUIDStore() error {
 	fs := cmp.Or(c.hooks.fs, vfs.Default)
-	if _, err := fs.Stat(c.internDir()); c.intern.value != "pebble" || !errors.Is(err, os.ErrNotExist) {
-		return nil
+	names, err := fs.List(c.internDir())
+	if c.intern.value != "pebble" || len(names) > 0 || err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil //nolint:nilerr // opening it says what is wrong
 	}
 	switch found, err := lookAtLog(c.logDir(), &lookFS{FS: fs}); {
 	case isLocked(err):
@@ -51,7 +52,7 @@ func (c *config) checkUIDStore() error {
 	case err != nil || found.UIDStore == "":
 		return nil //nolint:nilerr // see above
 	default:
-		return advise(fmt.Errorf("the log belongs to another UID store: its UIDs are of store %s, and there is no %s", found.UIDStore, c.internDir()),
+		return advise(fmt.Errorf("the log belongs to another UID store: its UIDs are of store %s, and there is none in %s", found.UIDStore, c.internDir()),
 			"Put that back, give --intern=fdb if its UIDs are in FoundationDB or --intern=off for none, or move the log's directory away to begin an empty log.")
 	}
 }

@@ -242,20 +242,28 @@ func TestBackupSaysWhereTheLogEnds(t *testing.T) {
 }
 
 // TestRefusedUIDStoreIsNotMade: a start that is refused since the log has UIDs of a store that is
-// not there makes no other in its place.
+// not there makes no other in its place, also if a copy has left its directory empty.
 func TestRefusedUIDStoreIsNotMade(t *testing.T) {
 	t.Parallel()
 	saved, _ := savedBackup(t)
-	if err := os.RemoveAll(filepath.Join(saved, "intern")); err != nil {
+	uids := filepath.Join(saved, "intern")
+	if err := os.RemoveAll(uids); err != nil {
 		t.Fatal(err)
 	}
-	before := treeOf(t, saved)
-	code, out := millrace(t, serveArgs("", "--data-dir", saved)...)
-	if code != exitFailed || !strings.Contains(out, "belongs to another UID store") || !strings.Contains(out, "--intern=off") {
-		t.Errorf("exit code %d\n%s", code, out)
-	}
-	if diff := cmp.Diff(before, treeOf(t, saved)); diff != "" {
-		t.Errorf("the refused start has changed the directory: -before +after\n%s", diff)
+	for _, empty := range []bool{false, true} {
+		if empty {
+			if err := os.Mkdir(uids, 0o750); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := treeOf(t, saved)
+		code, out := millrace(t, serveArgs("", "--data-dir", saved)...)
+		if code != exitFailed || !strings.Contains(out, "belongs to another UID store") || !strings.Contains(out, "--intern=off") {
+			t.Errorf("exit code %d\n%s", code, out)
+		}
+		if diff := cmp.Diff(before, treeOf(t, saved)); diff != "" {
+			t.Errorf("the refused start has changed the directory: -before +after\n%s", diff)
+		}
 	}
 	giveUIDs(t, saved, "off", "--intern=off")
 
