@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/prometheus/procfs"
+
 	"millrace/cmd/millrace/ingest"
 	"millrace/replay/references"
 )
@@ -121,6 +123,20 @@ func (s memoryShares) chunks() int64 { return s.garbage / 4 }
 // it, as the program's own pages are. An eighth is what malloc loses between blocks.
 func (s memoryShares) goLimit(total byteSize) int64 {
 	return int64(total) - (s.log+s.uids+s.references+s.chains)/8*9 - programBytes
+}
+
+// checkMemory refuses a budget that the machine does not have. Where that is not known it takes any.
+func (c *config) checkMemory() error {
+	fs, err := procfs.NewDefaultFS()
+	if err != nil {
+		return nil //nolint:nilerr // not on Linux
+	}
+	has, err := fs.Meminfo()
+	if err != nil || has.MemTotalBytes == nil || uint64(c.memory) <= *has.MemTotalBytes {
+		return nil //nolint:nilerr // see above
+	}
+	return advise(fmt.Errorf("--memory %s is more than this machine has, %.1f GiB", c.memory, float64(*has.MemTotalBytes)/(1<<30)),
+		"Choose less: the system needs some of it, too.")
 }
 
 func (s memoryShares) print(w io.Writer, total byteSize) {

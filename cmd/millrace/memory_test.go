@@ -2,9 +2,13 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"millrace/replay/references"
@@ -57,6 +61,22 @@ func TestLargeMemory(t *testing.T) {
 
 // TestMemoryShares: a part has its share of what is not fixed, and gives of it what references,
 // links and verification need.
+// TestMemoryOfTheMachine: a budget that the machine does not have is refused, before anything is
+// made.
+func TestMemoryOfTheMachine(t *testing.T) {
+	if _, err := os.Stat("/proc/meminfo"); err != nil {
+		t.Skip("this system does not say how much memory it has")
+	}
+	dir := filepath.Join(t.TempDir(), "data")
+	code, said := millrace(t, "serve", "--data-dir", dir, "--memory", "4096TiB", "--listen", "127.0.0.1:0", "--metrics-listen", "")
+	if code != exitFailed || !strings.Contains(said, "--memory 4096TiB is more than this machine has") {
+		t.Errorf("exit code %d\n%s", code, said)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the data directory: %v", err)
+	}
+}
+
 func TestMemoryShares(t *testing.T) {
 	const unit = 2 << 20 // a twentieth
 	const total = fixedBytes + 20*unit

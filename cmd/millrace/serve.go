@@ -162,7 +162,7 @@ func (d *daemon) openStores(ctx context.Context, shares memoryShares) error {
 	if err := cfg.checkUIDStore(); err != nil {
 		return err
 	}
-	if err := cfg.checkListen(); err != nil {
+	if err := cmp.Or(cfg.checkMemory(), cfg.checkListen()); err != nil {
 		return err
 	}
 	if err := pebbleguard.MakeDir(vfs.Default, cfg.dataDir); err != nil {
