@@ -125,7 +125,8 @@ func (s memoryShares) goLimit(total byteSize) int64 {
 	return int64(total) - (s.log+s.uids+s.references+s.chains)/8*9 - programBytes
 }
 
-// checkMemory refuses a budget that the machine does not have. Where that is not known it takes any.
+// checkMemory refuses a budget that the machine does not have. Where that is not known, it takes
+// any.
 func (c *config) checkMemory() error {
 	fs, err := procfs.NewDefaultFS()
 	if err != nil {

@@ -59,8 +59,6 @@ func TestLargeMemory(t *testing.T) {
 	}
 }
 
-// TestMemoryShares: a part has its share of what is not fixed, and gives of it what references,
-// links and verification need.
 // TestMemoryOfTheMachine: a budget that the machine does not have is refused, before anything is
 // made.
 func TestMemoryOfTheMachine(t *testing.T) {
@@ -77,6 +75,8 @@ func TestMemoryOfTheMachine(t *testing.T) {
 	}
 }
 
+// TestMemoryShares: a part has its share of what is not fixed, and gives of it what references,
+// links and verification need.
 func TestMemoryShares(t *testing.T) {
 	const unit = 2 << 20 // a twentieth
 	const total = fixedBytes + 20*unit
