@@ -14,8 +14,8 @@ import (
 // has its name, and its stop is a failure.
 func TestReplacedDataDir(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "data")
-	cfg, err := parseServe(serveArgs(dir, "--metrics-listen", "127.0.0.1:0")[1:], nil)
+	parent := t.TempDir()
+	cfg, err := parseServe(serveArgs(parent, "--metrics-listen", "127.0.0.1:0")[1:], nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,6 +23,7 @@ func TestReplacedDataDir(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	dir := filepath.Join(parent, "data") // as serveArgs has it
 	if err := os.Rename(dir, dir+".old"); err != nil {
 		t.Fatal(err)
 	}
