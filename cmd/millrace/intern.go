@@ -41,20 +41,24 @@ func (c *config) internDir() string { return filepath.Join(c.dataDir, "intern") 
 // checkUIDStore returns an error if the embedded store would begin empty for a log that has UIDs
 // already, before it is made. What is wrong with the log itself is for opening it to say.
 func (c *config) checkUIDStore() error {
-	fs := cmp.Or(c.hooks.fs, vfs.Default)
-	names, err := fs.List(c.internDir())
-	if c.intern.value != "pebble" || len(names) > 0 || err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil //nolint:nilerr // opening it says what is wrong
+	if c.intern.value != "pebble" || !c.isEmpty(c.internDir()) {
+		return nil
 	}
-	switch found, err := lookAtLog(c.logDir(), &lookFS{FS: fs}); {
+	switch found, err := lookAtLog(c.logDir(), &lookFS{FS: cmp.Or(c.hooks.fs, vfs.Default)}); {
 	case isLocked(err):
 		return adviseDataDir(err, c.dataDir)
 	case err != nil || found.UIDStore == "":
-		return nil //nolint:nilerr // see above
+		return nil //nolint:nilerr // opening it says what is wrong
 	default:
 		return advise(fmt.Errorf("the log belongs to another UID store: its UIDs are of store %s, and there is none in %s", found.UIDStore, c.internDir()),
 			"Put that back, give --intern=fdb if its UIDs are in FoundationDB or --intern=off for none, or move the log's directory away to begin an empty log.")
 	}
+}
+
+// isEmpty tells whether a store's directory has no file, or is not there.
+func (c *config) isEmpty(dir string) bool {
+	names, err := cmp.Or(c.hooks.fs, vfs.Default).List(dir)
+	return len(names) == 0 && (err == nil || errors.Is(err, os.ErrNotExist))
 }
 
 // openUIDs opens the UID store that cfg asks for. With --intern=off there is none: nil.

@@ -148,12 +148,17 @@ func TestRestoreVariants(t *testing.T) {
 		}
 	})
 	t.Run("shared UIDs", func(t *testing.T) {
-		shared := simkv.New(simkv.Config{})
-		dir := copyOf(t, saved)
-		if err := os.RemoveAll(filepath.Join(dir, "log")); err != nil { // it has UIDs of the other store
+		uids := testHooks{uids: &clusterStore{Store: simkv.New(simkv.Config{})}}
+		base, relay := t.TempDir(), newTestRelay(t).url
+		dir := filepath.Join(base, "saved")
+		d := startDaemonOn(t, uids, relay, filepath.Join(base, "data"))
+		if _, err := d.backUp(dir); err != nil {
 			t.Fatal(err)
 		}
-		d := startDaemonOn(t, testHooks{uids: &clusterStore{Store: shared}}, newTestRelay(t).url, dir)
+		if err := d.stop(); err != nil {
+			t.Fatal(err)
+		}
+		d = startDaemonOn(t, uids, relay, dir)
 		if n, err := d.uids.interner.Skipped(t.Context()); n > 0 || err != nil {
 			t.Errorf("%d UIDs are skipped in a store that was not restored: %v", n, err)
 		}
@@ -241,30 +246,54 @@ func TestBackupSaysWhereTheLogEnds(t *testing.T) {
 	}
 }
 
+// checkRefused checks that no server starts on dir without a store's directory, nor with an empty
+// one, and that the refused starts change nothing.
+func checkRefused(t *testing.T, dir, store string, wants ...string) {
+	t.Helper()
+	store = filepath.Join(dir, store)
+	if err := os.RemoveAll(store); err != nil {
+		t.Fatal(err)
+	}
+	for _, empty := range []bool{false, true} {
+		if empty {
+			if err := os.Mkdir(store, 0o750); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := treeOf(t, dir)
+		code, out := millrace(t, serveArgs("", "--data-dir", dir)...)
+		for _, want := range wants {
+			if code != exitFailed || !strings.Contains(out, want) {
+				t.Errorf("exit code %d, want %q in\n%s", code, want, out)
+			}
+		}
+		if diff := cmp.Diff(before, treeOf(t, dir)); diff != "" {
+			t.Errorf("the refused start has changed the directory: -before +after\n%s", diff)
+		}
+	}
+}
+
+// TestRestoredWithoutLog: a copy of a backup that lacks the log is not begun anew, unless the
+// operator says so.
+func TestRestoredWithoutLog(t *testing.T) {
+	t.Parallel()
+	saved, _ := savedBackup(t)
+	checkRefused(t, saved, "log", "restored from a backup, and the log that it had up to seq", "Copy the backup again", "skip-ahead, and remove backup.json")
+	if code, out := millrace(t, "intern", "skip-ahead", "--data-dir", saved); code != exitOK {
+		t.Fatalf("exit code %d\n%s", code, out)
+	}
+	if err := os.Remove(filepath.Join(saved, manifestFile)); err != nil {
+		t.Fatal(err)
+	}
+	giveUIDs(t, saved, "anew")
+}
+
 // TestRefusedUIDStoreIsNotMade: a start that is refused since the log has UIDs of a store that is
 // not there makes no other in its place, also if a copy has left its directory empty.
 func TestRefusedUIDStoreIsNotMade(t *testing.T) {
 	t.Parallel()
 	saved, _ := savedBackup(t)
-	uids := filepath.Join(saved, "intern")
-	if err := os.RemoveAll(uids); err != nil {
-		t.Fatal(err)
-	}
-	for _, empty := range []bool{false, true} {
-		if empty {
-			if err := os.Mkdir(uids, 0o750); err != nil {
-				t.Fatal(err)
-			}
-		}
-		before := treeOf(t, saved)
-		code, out := millrace(t, serveArgs("", "--data-dir", saved)...)
-		if code != exitFailed || !strings.Contains(out, "belongs to another UID store") || !strings.Contains(out, "--intern=off") {
-			t.Errorf("exit code %d\n%s", code, out)
-		}
-		if diff := cmp.Diff(before, treeOf(t, saved)); diff != "" {
-			t.Errorf("the refused start has changed the directory: -before +after\n%s", diff)
-		}
-	}
+	checkRefused(t, saved, "intern", "belongs to another UID store", "--intern=off")
 	giveUIDs(t, saved, "off", "--intern=off")
 
 	base := t.TempDir()

@@ -159,10 +159,7 @@ func (d *daemon) openStores(ctx context.Context, shares memoryShares) error {
 		return adviseNewer(err, cfg.dataDir)
 	}
 	host, _ := consume.Host(cfg.relay) // validate has parsed it
-	if err := cfg.checkUIDStore(); err != nil {
-		return err
-	}
-	if err := cmp.Or(cfg.checkMemory(), cfg.checkListen()); err != nil {
+	if err := cmp.Or(cfg.checkRestored(), cfg.checkUIDStore(), cfg.checkMemory(), cfg.checkListen()); err != nil {
 		return err
 	}
 	if err := pebbleguard.MakeDir(vfs.Default, cfg.dataDir); err != nil {
