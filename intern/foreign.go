@@ -94,26 +94,7 @@ func (in *Interner) newForeign(items []*item) []share.Item {
 
 func (i *foreign) Hash() uint64 { return i.hash }
 
-func (i *foreign) Advance(dst []byte) (key []byte, done bool) {
-	in := i.in
-	if i.did != nil && i.didUID == 0 {
-		if i.didUID = in.dids.get(i.hash, i.did); i.didUID == 0 {
-			return append(dst, i.did...), false
-		}
-	}
-	if i.done() {
-		return dst, true
-	}
-	if i.coll != nil && i.collNum == 0 {
-		if i.collNum = in.collections.number(i.coll); i.collNum == 0 {
-			return dst, false
-		}
-	}
-	e := i.entry()
-	key = in.codec.appendKey(dst, &e)
-	i.uriUID = in.uris.get(hashKey(key), key)
-	return key, i.uriUID != 0
-}
+func (i *foreign) Advance(dst []byte) (key []byte, done bool) { return i.advance(i.in, dst) }
 
 func (i *foreign) Set(n *share.Name) {
 	if n.DID {
@@ -161,10 +142,7 @@ func (l *lookup) Run(ctx context.Context) error {
 	return err
 }
 
-func (l *lookup) Found(i int) bool {
-	found := &l.items[i]
-	return found.uriUID != 0 || !found.isURI && found.didUID != 0
-}
+func (l *lookup) Found(i int) bool { return l.items[i].uid() != 0 }
 
 func (l *lookup) Apply(i int) {
 	found, of := &l.items[i], l.of[i]

@@ -40,6 +40,36 @@ func (i *item) entry() entry {
 	return entry{form: i.form, coll: i.collNum, auth: i.didUID, tid: i.tid, text: i.text}
 }
 
+// uid returns the UID of the string, 0 if it is not known.
+func (i *item) uid() uint64 {
+	if i.isURI {
+		return i.uriUID
+	}
+	return i.didUID
+}
+
+// advance fills in what the caches know. Unless that is all, it appends the key to look up next to
+// dst: the DID's, else the URI's; nothing if the collection's number is missing.
+func (i *item) advance(in *Interner, dst []byte) (key []byte, done bool) {
+	if i.did != nil && i.didUID == 0 {
+		if i.didUID = in.dids.get(i.hash, i.did); i.didUID == 0 {
+			return append(dst, i.did...), false
+		}
+	}
+	if i.done() {
+		return dst, true
+	}
+	if i.coll != nil && i.collNum == 0 {
+		if i.collNum = in.collections.number(i.coll); i.collNum == 0 {
+			return dst, false
+		}
+	}
+	e := i.entry()
+	key = in.codec.appendKey(dst, &e)
+	i.uriUID = in.uris.get(hashKey(key), key)
+	return key, i.uriUID != 0
+}
+
 func hashKey(key []byte) uint64 { return xxhash.Sum64(key) }
 
 // call is one batch on its way through the workers. Its items and buffer belong to the workers from

@@ -30,30 +30,25 @@ func (in *Interner) LookupStrings(ctx context.Context, strings []string, uids []
 	var items []item // of those that are not cached
 	var at []int     // their places
 	var key []byte
-	for i, s := range strings {
+	for k, s := range strings {
 		n, reason := parseName([]byte(s))
 		if reason != "" {
-			return &InvalidError{Index: i, Reason: reason}
+			return &InvalidError{Index: k, Reason: reason}
 		}
-		if n.form.isDID() {
-			key = appendDIDKey(key[:0], n.did)
-			if uids[i] = in.dids.get(hashKey(key), key); uids[i] != 0 {
-				continue
-			}
+		i, done := n.item(), false
+		if key, done = i.advance(in, key[:0]); done {
+			uids[k] = i.uid()
+		} else {
+			items, at = append(items, i), append(at, k)
 		}
-		items, at = append(items, n.item()), append(at, i)
 	}
 	for len(items) > 0 {
 		l := &lookup{in: in, items: items[:min(len(items), lookupStep)]}
-		if err := in.retry(ctx, l.read); err != nil {
+		if err := l.Run(ctx); err != nil {
 			return fmt.Errorf("look up strings: %w", err)
 		}
 		for j := range l.items {
-			i := &l.items[j]
-			if uids[at[j]] = i.uriUID; !i.isURI && i.didUID != 0 {
-				uids[at[j]] = i.didUID
-				in.dids.put(hashKey(i.did), i.did, i.didUID)
-			}
+			uids[at[j]] = l.items[j].uid()
 		}
 		items, at = items[len(l.items):], at[len(l.items):]
 	}
@@ -72,6 +67,7 @@ func (n *name) item() item {
 	i := item{form: n.form, isURI: !n.form.isDID(), coll: n.coll, text: n.text, tid: n.tid}
 	if n.form != formHandle {
 		i.did = appendDIDKey(nil, n.did)
+		i.hash = hashKey(i.did)
 	}
 	return i
 }
@@ -90,10 +86,10 @@ func (l *lookup) readNames(ctx context.Context, txn kv.Txn) (err error) {
 	var at []int
 	for j := range l.items {
 		i := &l.items[j]
-		if i.did != nil {
+		if i.did != nil && i.didUID == 0 {
 			keys, at = append(keys, i.did), append(at, j)
 		}
-		if i.coll != nil {
+		if i.coll != nil && i.collNum == 0 {
 			keys, at = append(keys, appendCollNameKey(nil, i.coll)), append(at, j)
 		}
 	}

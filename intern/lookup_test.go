@@ -36,6 +36,25 @@ func TestManyLookups(t *testing.T) {
 	}
 }
 
+// TestLookupsAreCached: what was looked up is not read again.
+func TestLookupsAreCached(t *testing.T) {
+	const did, like, post = "did:web:a.example.com", "at://did:web:a.example.com/app.bsky.feed.like/1", "at://did:web:a.example.com/app.bsky.feed.post/1"
+	store := simkv.New(simkv.Config{})
+	want := resolve(t, openOn(t, store, Config{}), did, like, post)
+	reads := 0
+	in := openOn(t, &hookedStore{Store: store, beforeGet: func() error { reads++; return nil }}, Config{})
+	for _, tc := range []struct {
+		name  string
+		uid   uint64
+		reads int
+	}{{like, want[1], 2}, {like, want[1], 0}, {did, want[0], 0}, {post, want[2], 2}, {post, want[2], 0}} {
+		reads = 0
+		if uid, ok, err := in.Lookup(ctx, tc.name); uid != tc.uid || ok != (uid != 0) || err != nil || reads != tc.reads {
+			t.Errorf("%s: UID %d, %v, %d reads; want %d with %d", tc.name, uid, err, reads, tc.uid, tc.reads)
+		}
+	}
+}
+
 // TestLookupsInFullChunks: each UID of chunks of as many names as one takes is found, the first and
 // the last too.
 func TestLookupsInFullChunks(t *testing.T) {
