@@ -24,30 +24,22 @@ func (s *Store) View() (*View, error) {
 	if err := s.use(); err != nil {
 		return nil, fmt.Errorf("read references: %w", err)
 	}
+	links := s.commits.links.Load() // before the iterator is opened: complete links remain so
 	it, err := s.db.NewIter(nil)
 	if err != nil {
 		s.using.RUnlock()
 		return nil, fmt.Errorf("read references: %w", err)
 	}
 	v := &View{Codec: s.codec, it: it, using: &s.using}
-	if err := v.load(); err != nil {
+	// Open would drop the links of an older format.
+	v.LinksComplete = links.on && links.next == nil && !(s.older && s.cfg.ReadOnly)
+	at, err := metaValue(v.Get, metaState, decodeState) // what commits keep may be newer
+	if err != nil {
 		_ = v.Close() // after a failed read it says nothing more
 		return nil, fmt.Errorf("read references: %w", err)
 	}
-	v.LinksComplete = v.LinksComplete && !(s.older && s.cfg.ReadOnly) // Open would drop them
-	return v, nil
-}
-
-// load reads the meta values: those of the store may be newer.
-func (v *View) load() error {
-	at, err := metaValue(v.Get, metaState, decodeState)
-	if err != nil {
-		return err
-	}
 	v.Position = at.position
-	value, ok, err := v.Get(metaKey(metaLinks))
-	v.LinksComplete = ok && decodeLinkState(value).next == nil
-	return err
+	return v, nil
 }
 
 // Iterator is over all keys. All methods of the view move it.
