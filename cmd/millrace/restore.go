@@ -36,12 +36,12 @@ func refuseBackup(dir string) error {
 		"Start a server on it once, stop it, and try again.")
 }
 
-// checkRestored returns an error for a restored backup without its log, where a server would begin an
-// empty one.
+// checkRestored returns an error for a restored backup without its log, where a server would begin
+// an empty one.
 func (c *config) checkRestored() error {
 	m, err := readBackupManifest(c.dataDir)
 	if err != nil || m == nil || !c.isEmpty(c.logDir()) {
-		return err
+		return nil //nolint:nilerr // begin says what is wrong
 	}
 	return advise(fmt.Errorf("%s is restored from a backup, and the log that it had up to seq %d is not in %s", c.dataDir, m.Seq, c.logDir()),
 		fmt.Sprintf("Copy the backup again. To begin an empty log instead, run millrace intern skip-ahead, and remove %s.", manifestFile))
