@@ -163,6 +163,12 @@ func TestIndex(t *testing.T) {
 	if w := s.get("GET", "/nothing", nil); w.Code != 404 {
 		t.Errorf("/nothing: %d", w.Code)
 	}
+	for path, word := range map[string]string{"/": "websocat 'wss://millrace.test/subscribe?", "/subscribe": "connect to wss://millrace.test/subscribe\n"} {
+		body := s.get("GET", "http://millrace.test"+path, http.Header{"X-Forwarded-Proto": {"https"}}).Body.String()
+		if !strings.Contains(body, word) {
+			t.Errorf("%s through a proxy with TLS: %q is missing in\n%s", path, word, body)
+		}
+	}
 }
 
 func TestCORS(t *testing.T) {

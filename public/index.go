@@ -12,7 +12,7 @@ func (s *Server) writeIndexText(w http.ResponseWriter, r *http.Request) {
 
 An AT Protocol firehose as JSON events, live, filtered and replayed; Jetstream's wire.
 
-  websocat 'ws://%[2]s/subscribe?wantedCollections=app.bsky.feed.post&cursor=0'
+  websocat '%[2]s?wantedCollections=app.bsky.feed.post&cursor=0'
 
   GET /subscribe           websocket; docs/wire.md has all parameters
   GET /cursors             what the log holds
@@ -22,5 +22,14 @@ An AT Protocol firehose as JSON events, live, filtered and replayed; Jetstream's
   GET /healthz, /readyz    alive; ready, and why not
 
 Subscribers now: %[3]d
-`, s.cfg.Version, r.Host, s.count.Load())
+`, s.cfg.Version, subscribeURL(r), s.count.Load())
+}
+
+// subscribeURL returns where the client of a request can subscribe: with TLS if a proxy says so.
+func subscribeURL(r *http.Request) string {
+	scheme := "ws"
+	if r.Header.Get("X-Forwarded-Proto") == "https" {
+		scheme = "wss"
+	}
+	return scheme + "://" + r.Host + "/subscribe"
 }

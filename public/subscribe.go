@@ -295,7 +295,7 @@ func newUpgrader() websocket.Upgrader {
 		WriteBufferPool:  noBuffers{},
 		CheckOrigin:      func(*http.Request) bool { return true },
 		Error: func(w http.ResponseWriter, r *http.Request, status int, reason error) {
-			http.Error(w, fmt.Sprintf("%v\nThis is a websocket: connect to ws://%s/subscribe", reason, r.Host), status)
+			http.Error(w, fmt.Sprintf("%v\nThis is a websocket: connect to %s", reason, subscribeURL(r)), status)
 		},
 	}
 }
