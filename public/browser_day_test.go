@@ -109,6 +109,21 @@ func TestPageDay(t *testing.T) {
 	p.calm(s.addr)
 }
 
+// TestPageThatIsLeft: a page that is left by a link watches no more, although the browser keeps it
+// for the way back.
+func TestPageThatIsLeft(t *testing.T) {
+	t.Parallel()
+	b := startBrowser(t)
+	s := serve(t, newTestLog(t), nil)
+	p := b.open("http://"+s.addr+"/", 1280)
+	p.until("it renders", `document.querySelector('#line')?.textContent.startsWith('websocat')`)
+	p.eval(`document.querySelector('#start').click()`)
+	p.until("it is connected", `document.querySelector('#watch-state').textContent.startsWith('Connected')`)
+	p.eval(`document.querySelector('a[href=status]').click()`)
+	p.until("it is left", `location.pathname === '/status'`)
+	s.waitNobody()
+}
+
 // TestPageFilterInAddress: an address with a filter fills the form, one that is edited does so
 // again, and each tool's line is of that filter. What is no filter is left out.
 func TestPageFilterInAddress(t *testing.T) {

@@ -56,6 +56,8 @@ export class Watch {
     // Who opens an event wants to read it.
     $('events').addEventListener('toggle', (e) => { if (e.target.open && this.wanted) this.setPaused(true); }, true);
     document.addEventListener('pick', (e) => this.only(e.detail));
+    // Browsers keep a page that was left, and its connection, for the way back.
+    addEventListener('pagehide', () => this.wanted && this.stop('Stopped as the page was left.'));
     document.addEventListener('visibilitychange', () => {
       clearTimeout(this.hidden);
       if (document.hidden) this.hidden = setTimeout(() => this.wanted && this.stop('Stopped while nobody looked.'), hiddenMS);
