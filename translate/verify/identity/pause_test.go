@@ -3,6 +3,7 @@ package identity
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"testing"
 	"time"
 )
@@ -49,5 +50,17 @@ func TestPause(t *testing.T) {
 	p.observe(now, &serverError{err: errors.New("busy"), retryAfter: time.Hour})
 	if got := p.until.Sub(now); got != maxAskedWait {
 		t.Errorf("pause %v of an hour", got)
+	}
+}
+
+// TestRetryAfter: what a server asks for counts, also if that is days.
+func TestRetryAfter(t *testing.T) {
+	for value, want := range map[string]time.Duration{
+		"": 0, "no number": 0, "-1": 0, " 7 ": 7 * time.Second, "86400": 24 * time.Hour,
+		"4294967295": 4_294_967_295 * time.Second,
+	} {
+		if got := retryAfterOf(http.Header{"Retry-After": {value}}); got != want {
+			t.Errorf("%q: %v, want %v", value, got, want)
+		}
 	}
 }

@@ -206,7 +206,7 @@ func (l *limiter) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // retryAfterOf returns the seconds that a server asks to wait, 0 if it does not.
 func retryAfterOf(h http.Header) time.Duration {
-	seconds, err := strconv.ParseUint(strings.TrimSpace(h.Get("Retry-After")), 10, 16)
+	seconds, err := strconv.ParseUint(strings.TrimSpace(h.Get("Retry-After")), 10, 32)
 	if err != nil {
 		return 0
 	}
