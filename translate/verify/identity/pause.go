@@ -26,6 +26,7 @@ func (e *serverError) Unwrap() error { return e.err }
 type pause struct {
 	failures int // since the last answer
 	until    time.Time
+	asked    bool // by the server, so that answers to earlier requests do not end it
 }
 
 // observe takes the result of a request that has ended at now.
@@ -35,12 +36,14 @@ func (p *pause) observe(now time.Time, err error) {
 	switch {
 	case failed && s.retryAfter > 0:
 		p.failures++
+		p.asked = true
 		p.extend(now.Add(min(s.retryAfter, maxAskedWait)))
-	case err != nil && now.Before(p.until): // it was sent before the pause
+	case (err != nil || p.asked) && now.Before(p.until): // it was sent before the pause
 	case !failed:
 		*p = pause{}
 	default:
 		p.failures++
+		p.asked = false
 		p.extend(now.Add(min(firstPause<<min(p.failures-1, 10), maxPause)))
 	}
 }

@@ -51,6 +51,16 @@ func TestPause(t *testing.T) {
 	if got := p.until.Sub(now); got != maxAskedWait {
 		t.Errorf("pause %v of an hour", got)
 	}
+	paused = p
+	p.observe(p.until.Add(-1), nil) // sent before
+	if p != paused {
+		t.Errorf("a key that was asked for before leaves %v of %v", p, paused)
+	}
+	p.observe(p.until, down)
+	p.observe(p.until.Add(-1), nil)
+	if p != (pause{}) {
+		t.Errorf("a key leaves %v of a pause that was not asked for", p)
+	}
 }
 
 // TestRetryAfter: what a server asks for counts, also if that is days.
