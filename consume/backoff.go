@@ -1,6 +1,7 @@
 package consume
 
 import (
+	"errors"
 	"math/rand/v2"
 	"time"
 )
@@ -63,5 +64,9 @@ func (r *reconnects) wait(now time.Time, e ending) time.Duration {
 		r.epochs.reset()
 		return 0
 	}
-	return r.dials.next()
+	wait := r.dials.next()
+	if refused, ok := errors.AsType[*refusedError](e.err); ok {
+		wait += refused.wait
+	}
+	return wait
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,6 +53,7 @@ func TestReconnects(t *testing.T) {
 		{e: ending{cause: causeResume}, want: 2 * backoffBase},
 		{e: ending{cause: causeRecheck}, want: 0},
 		{e: ending{cause: causeRefused}, want: 4 * backoffBase},
+		{e: ending{cause: causeRefused, err: &refusedError{wait: time.Minute}}, want: time.Minute + 8*backoffBase},
 		{e: ending{cause: causeNewEpoch, delivered: true}, want: 0},
 		{e: ending{cause: causeNewEpoch, delivered: true}, after: time.Minute, want: backoffBase},
 		{e: ending{cause: causeNewEpoch, delivered: true}, after: time.Minute, want: 2 * backoffBase},
@@ -62,6 +64,18 @@ func TestReconnects(t *testing.T) {
 		now = now.Add(tt.after)
 		if got := r.wait(now, tt.e); got != tt.want {
 			t.Errorf("%d: waits %v after %+v, want %v", i, got, tt.e, tt.want)
+		}
+	}
+}
+
+// TestRetryAfter: a relay is left alone for as long as it asks, to a bound.
+func TestRetryAfter(t *testing.T) {
+	for value, want := range map[string]time.Duration{
+		"": 0, "soon": 0, "-1": 0, "7": 7 * time.Second, "301": maxAskedWait, "86400": maxAskedWait, "4294967295": maxAskedWait,
+	} {
+		err := refusal(&http.Response{StatusCode: http.StatusServiceUnavailable, Header: http.Header{"Retry-After": {value}}, Body: http.NoBody})
+		if refused, ok := errors.AsType[*refusedError](err); !ok || refused.wait != want {
+			t.Errorf("%q: %+v, want to wait %v", value, err, want)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -24,6 +25,7 @@ const (
 	writeTimeout     = 10 * time.Second       // of a ping or pong
 	closeTimeout     = time.Second            // of the close frame
 	lingerTimeout    = 250 * time.Millisecond // for the relay's answer to it
+	maxAskedWait     = 5 * time.Minute        // by Retry-After
 )
 
 // errTooLong ends a connection on which skipping a message took too long.
@@ -33,7 +35,8 @@ var errTooLong = errors.New("skipping a message over the size limit took too lon
 type refusedError struct {
 	code   int
 	status string
-	name   string // the XRPC error's name, or where else the relay sends us; "": neither
+	name   string        // the XRPC error's name, or where else the relay sends us; "": neither
+	wait   time.Duration // that the relay asks for
 }
 
 func (e *refusedError) Error() string {
@@ -147,6 +150,9 @@ func upgrade(ctx context.Context, address string, cfg *Config, d *websocket.Dial
 // refusal reads what an HTTP answer has to say. gorilla has read 1024 bytes of the body at most.
 func refusal(resp *http.Response) error {
 	e := &refusedError{code: resp.StatusCode, status: clip(resp.Status, maxTextBytes)}
+	if seconds, err := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 32); err == nil {
+		e.wait = min(time.Duration(seconds)*time.Second, maxAskedWait)
+	}
 	if e.code/100 == 3 {
 		e.name = clip(resp.Header.Get("Location"), maxTextBytes)
 		return e

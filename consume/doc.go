@@ -60,8 +60,8 @@
 //
 // # Back-off
 //
-// Each reconnect waits a random time, at first up to 0.5 s and at most up to 30 s. A connection
-// that delivered frames begins the count anew.
+// Each reconnect waits a random time, at first up to 0.5 s and at most up to 30 s, and what a
+// Retry-After asks, up to maxAskedWait. A connection that delivered frames begins the count anew.
 //
 // # Liveness
 //
