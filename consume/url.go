@@ -45,6 +45,9 @@ func parseURL(raw string) (*url.URL, error) {
 		if ue, ok := errors.AsType[*url.Error](err); ok {
 			err = ue.Err
 		}
+		if at := strings.LastIndexByte(raw, '@'); at >= 0 { // what is before it may be a password
+			return nil, fmt.Errorf("relay …%.200q: not a URL; user names and passwords are not taken", raw[at:])
+		}
 		return bad(err.Error())
 	}
 	if u.User != nil {
@@ -93,7 +96,7 @@ func canonicalHost(u *url.URL) (why string) {
 	if ip, err := netip.ParseAddr(name); err == nil {
 		name = ip.String()
 	} else if strings.Contains(name, ":") {
-		return "the host is not an IPv6 address"
+		return "the host is not an IPv6 address in brackets, such as [::1]"
 	}
 	for i := range len(name) {
 		switch c := name[i]; {
