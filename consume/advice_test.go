@@ -173,7 +173,7 @@ func TestAdviceOfErrors(t *testing.T) {
 			t.Errorf("%v: %q, want %q", err, got, want)
 		}
 	}
-	for _, err := range []error{errors.New("of another kind"), &refusedError{code: 418}} {
+	for _, err := range []error{errors.New("of another kind"), &refusedError{code: 418}, &refusedError{code: 400, name: errorFutureCursor}} {
 		if got := advice(err); got != "" {
 			t.Errorf("%v: %q", err, got)
 		}
