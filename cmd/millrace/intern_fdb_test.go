@@ -58,7 +58,11 @@ func startFoundationProcess(t *testing.T, relay, dir, addr string, flags ...stri
 		defer close(p.exited)
 		_ = p.cmd.Wait()
 	}()
-	t.Cleanup(p.kill)
+	t.Cleanup(func() {
+		if p.kill(); t.Failed() {
+			t.Logf("%s said\n%s", addr, p.stderr)
+		}
+	})
 	return p
 }
 
@@ -162,11 +166,7 @@ func TestFoundationKills(t *testing.T) {
 		time.Sleep(300*time.Millisecond + time.Duration(rng.Int64N(int64(1500*time.Millisecond))))
 		i := rng.IntN(2)
 		live[i].kill()
-		flags := slices.DeleteFunc(fdbFlags(server), func(f string) bool { return f == "--relay-cursor" || f == "0" })
-		if !hasLog(dirs[i]) {
-			flags = fdbFlags(server)
-		}
-		live[i] = startFoundationProcess(t, sim.url, dirs[i], addrs[i], flags...)
+		live[i] = startFoundationProcess(t, sim.url, dirs[i], addrs[i], fdbFlags(server)...)
 	}
 	sim.waitMade(t, int64(frames))
 	want := readTruth(t, sim.truth)
@@ -193,13 +193,6 @@ func TestFoundationKills(t *testing.T) {
 		t.Errorf("verify: exit code %d\n%s", code, out)
 	}
 	t.Logf("%d events exact in two logs after %d kills; %s", len(want), kills, out)
-}
-
-// hasLog says whether a log in dir has been begun: then the relay is resumed, not read from its
-// start.
-func hasLog(dir string) bool {
-	files, _ := filepath.Glob(filepath.Join(dir, "log", "*"))
-	return len(files) > 0
 }
 
 // lineLog counts lines of the log by what they contain.
