@@ -48,8 +48,8 @@ func adviseDataDir(err error, dataDir string) error {
 		abs = dataDir
 	}
 	switch {
-	case err == nil:
-		return nil
+	case err == nil, errors.As(err, new(*advised)): // it is about something else
+		return err
 	case isLocked(err):
 		return advise(fmt.Errorf("--data-dir %s is in use by another process", dataDir),
 			fmt.Sprintf("Most likely another millrace runs on it (fuser %s/log/LOCK names it). Stop that one, or give this one a --data-dir of its own.", abs))

@@ -508,6 +508,7 @@ func TestAdviseDataDir(t *testing.T) {
 		{errors.New("pebble: unknown format major version 99"), "pebble: unknown format major version 99\n  A newer millrace wrote it"},
 		{errors.New("another"), ""},
 		{&advised{errors.New("known"), "Do it."}, ""},
+		{&advised{at(syscall.ENOENT), "Do it."}, ""}, // of a file that is not in the data directory
 	} {
 		got := adviseDataDir(tc.err, dir)
 		if tc.want == "" && got != tc.err || !strings.HasPrefix(got.Error(), tc.want) {

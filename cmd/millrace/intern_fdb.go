@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 
 	"millrace/intern/kv/fdbkv"
@@ -16,7 +17,10 @@ const hasFoundation = true
 // answer.
 func openFoundation(ctx context.Context, clusterFile string, logger *slog.Logger) (closableStore, error) {
 	store, err := fdbkv.Open(ctx, fdbkv.Config{ClusterFile: clusterFile, Logger: logger})
-	if err != nil {
+	switch {
+	case errors.Is(err, fdbkv.ErrClusterFile):
+		return nil, advise(err, "Name the cluster's file with --fdb-cluster-file. millrace's user must be able to read it.")
+	case err != nil:
 		return nil, err
 	}
 	return store, nil

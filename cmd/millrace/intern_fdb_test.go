@@ -79,6 +79,16 @@ func ready(t *testing.T, addr string) (bool, string) {
 	return resp.StatusCode == http.StatusOK, body.String()
 }
 
+// TestFoundationClusterFile has a server without its cluster file name that, and not its data
+// directory.
+func TestFoundationClusterFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "none")
+	code, said := millrace(t, serveArgs(t.TempDir(), "--intern=fdb", "--fdb-cluster-file", file)...)
+	if code != exitFailed || !strings.Contains(said, file) || !strings.Contains(said, "--fdb-cluster-file") || strings.Contains(said, "--data-dir") {
+		t.Errorf("exit code %d, says %s", code, said)
+	}
+}
+
 // TestFoundationInstances has two and four servers with one store follow the same relay. Each holds
 // the truth, all have the same UIDs, none is a fifth slower than the relay, and few transactions
 // are repeated.

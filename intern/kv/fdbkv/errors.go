@@ -24,12 +24,14 @@ const (
 	codeReadMemory       = 1078
 	codeTagThrottled     = 1213
 	codeProxyThrottled   = 1223
+	codeNoClusterFile    = 1515
 	codeFutureVersion    = 1009
 	codeProcessBehind    = 1037
 	codeFirstClientError = 2000
 	codeTransactionLarge = 2101
 	codeKeyLarge         = 2102
 	codeValueLarge       = 2103
+	codeBadClusterFile   = 2104
 )
 
 // translate says in kv's words what an error of FoundationDB's means. commit says that a commit was
@@ -44,7 +46,8 @@ const (
 //	  cluster_version_changed, anything else
 //	  below 2000 (conditions of the cluster)      ErrUnknownOutcome of a commit,
 //	                                              ErrUnavailable of a read
-//	2000 and up (wrong use of the API, bugs)      itself, final
+//	no cluster file (the client looks once only),
+//	  2000 and up (wrong use of the API, bugs)    itself, final
 //
 // If the context ended, its cause comes along.
 func translate(ctx context.Context, err error, commit bool) error {
@@ -62,7 +65,7 @@ func translate(ctx context.Context, err error, commit bool) error {
 	case codeLocked, codeCommitMemory, codeBatchThrottled, codeReadMemory, codeTagThrottled, codeProxyThrottled, codeFutureVersion, codeProcessBehind:
 		return fmt.Errorf("%w: %w", kv.ErrUnavailable, err)
 	}
-	if code >= codeFirstClientError {
+	if code == codeNoClusterFile || code >= codeFirstClientError {
 		return err
 	}
 	meaning := kv.ErrUnavailable
@@ -78,6 +81,9 @@ func translate(ctx context.Context, err error, commit bool) error {
 // codeOf returns FoundationDB's code of an error. The binding passes on errors of the directory
 // layer's allocator as text only, so their code is read from the text.
 func codeOf(err error) (code int, ok bool) {
+	if err == nil {
+		return 0, false
+	}
 	if e, ok := errors.AsType[fdb.Error](err); ok {
 		return e.Code, true
 	}

@@ -37,6 +37,9 @@ const openTimeout = 2 * time.Second
 // sayEvery is how often Open says that the cluster still does not answer.
 const sayEvery = 30 * time.Second
 
+// ErrClusterFile: the cluster file is missing, may not be read, or is none.
+var ErrClusterFile = errors.New("cluster file cannot be used")
+
 // Config says which cluster and where in it.
 type Config struct {
 	// empty: FoundationDB's default, FDB_CLUSTER_FILE or /etc/foundationdb/fdb.cluster
@@ -60,10 +63,11 @@ func (c Config) validate() error {
 	if c.ClusterFile == "" {
 		return nil
 	}
-	if _, err := os.Stat(c.ClusterFile); err != nil {
-		return fmt.Errorf("fdbkv: field ClusterFile: %w", err)
+	f, err := os.Open(c.ClusterFile)
+	if err != nil {
+		return fmt.Errorf("fdbkv: field ClusterFile: %w: %w", ErrClusterFile, err)
 	}
-	return nil
+	return f.Close()
 }
 
 // Store is a directory of a cluster. Safe for concurrent use.
@@ -107,6 +111,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		}
 		return err
 	})
+	if code, _ := codeOf(err); code == codeNoClusterFile || code == codeBadClusterFile {
+		return nil, fmt.Errorf("%w: %q: %w", ErrClusterFile, cfg.ClusterFile, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open directory %s: %w", strings.Join(cfg.Directory, "/"), err)
 	}

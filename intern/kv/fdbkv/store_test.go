@@ -110,6 +110,27 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
+// TestClusterFile has Open refuse a cluster file that it cannot use at once, and not wait for a
+// cluster: the client library reads it once only.
+func TestClusterFile(t *testing.T) {
+	none := filepath.Join(t.TempDir(), "none")
+	t.Setenv("FDB_CLUSTER_FILE", none)
+	empty, wrong := filepath.Join(t.TempDir(), "empty"), filepath.Join(t.TempDir(), "wrong")
+	for file, text := range map[string]string{empty: "", wrong: "hello\n"} {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for _, file := range []string{"", none, empty, wrong} {
+		_, err := fdbkv.Open(ctx, fdbkv.Config{ClusterFile: file})
+		if !errors.Is(err, fdbkv.ErrClusterFile) || !strings.Contains(err.Error(), file) {
+			t.Errorf("%q: %v", file, err)
+		}
+	}
+}
+
 // TestServerKilled has transactions raise one counter while the server is killed and stopped: every
 // outcome is what package kv says. A commit that was reported is there, one that was refused is
 // not.
