@@ -187,6 +187,21 @@ func TestDumpIsReadUntilStopped(t *testing.T) {
 	}
 }
 
+// TestVerifySeesWriters has Verify not call a store damaged that is written meanwhile.
+func TestVerifySeesWriters(t *testing.T) {
+	store := simkv.New(simkv.Config{})
+	filled(t, store, 20_000)
+	in := openOn(t, store, Config{})
+	n := 0
+	report, err := Verify(ctx, store, func(uint64) {
+		n++
+		resolve(t, in, fmt.Sprintf("did:web:late%d.com", n))
+	})
+	if n == 0 || !errors.Is(err, errWritten) {
+		t.Errorf("after %d writes: %+v, %v", n, report, err)
+	}
+}
+
 // TestExportSeesWriters checks that a store written meanwhile is not exported silently in part.
 func TestExportSeesWriters(t *testing.T) {
 	store := simkv.New(simkv.Config{})

@@ -14,8 +14,8 @@ import (
 	"millrace/intern/kv"
 )
 
-// errWritten means: the store was written while it was exported.
-var errWritten = errors.New("UID store was written during the export: stop the servers that use it and export again")
+// errWritten means: the store was written while it was exported or verified.
+var errWritten = errors.New("UID store was written meanwhile: stop the servers that use it, then run this again")
 
 // exportStep is how many keys one transaction of an export scans.
 const exportStep = 2000

@@ -62,7 +62,22 @@ func Verify(ctx context.Context, store kv.Store, progress func(seen uint64)) (*R
 	if r := &v.report; r.Keys != r.DIDs+r.URIs && len(v.damages) == 0 {
 		r.problem("%d keys, but %d names", r.Keys, r.DIDs+r.URIs)
 	}
+	if !v.report.Sound() && v.written(ctx) {
+		return nil, fmt.Errorf("verify UID store: %w", errWritten)
+	}
 	return &v.report, nil
+}
+
+// written says whether a counter has changed since sequences read it: what was written with it
+// looks like damage.
+func (v *verifier) written(ctx context.Context) bool {
+	return errors.Is(kv.ScanAll(ctx, v.store, tagRange(tagSequence), verifyStep, func(p kv.Pair) error {
+		n, err := number(p.Value)
+		if err == nil && len(p.Key) == 5 && n != v.counters[binary.BigEndian.Uint32(p.Key[1:])] {
+			return errWritten
+		}
+		return nil
+	}), errWritten)
 }
 
 type verifier struct {
