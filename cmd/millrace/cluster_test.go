@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -224,5 +225,31 @@ func checkCluster(t *testing.T, members []*member, want []truthEvent) {
 				t.Fatalf("event %d has the UIDs %q, %q here and %q, %q there", j, got[j].DID, got[j].URI, first[j].DID, first[j].URI)
 			}
 		}
+	}
+}
+
+// TestEmptySharedStore has a server refuse a shared UID store that is empty if its log has UIDs
+// already, and leave it empty, so that a dump can be imported.
+func TestEmptySharedStore(t *testing.T) {
+	relay, dir := newTestRelay(t).url, t.TempDir()
+	d := startDaemonOn(t, testHooks{uids: &clusterStore{Store: simkv.New(simkv.Config{})}}, relay, dir)
+	if err := d.stop(); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := parseServe(serveArgs(t.TempDir(), "--data-dir", dir)[1:], nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := simkv.New(simkv.Config{})
+	cfg.intern.value, cfg.hooks.uids = "fdb", &clusterStore{Store: store}
+	_, err = newDaemon(t.Context(), cfg, slog.New(slog.DiscardHandler))
+	if err == nil || !strings.Contains(err.Error(), "belongs to another UID store") {
+		t.Errorf("a log on an empty store: %v", err)
+	}
+	err = kv.ScanAll(t.Context(), store, kv.Range{Begin: []byte{0}, End: []byte{0xff}}, 100, func(p kv.Pair) error {
+		return fmt.Errorf("key %q", p.Key)
+	})
+	if err != nil {
+		t.Errorf("the store was written: %v", err)
 	}
 }

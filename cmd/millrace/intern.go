@@ -44,14 +44,31 @@ func (c *config) checkUIDStore() error {
 	if c.intern.value != "pebble" || !c.isEmpty(c.internDir()) {
 		return nil
 	}
+	return c.checkEmptyUIDStore(c.internDir())
+}
+
+// checkSharedUIDStore is checkUIDStore of a store that is open.
+func (c *config) checkSharedUIDStore(ctx context.Context, store kv.Store, location string) error {
+	empty := true
+	err := kv.Run(ctx, store, func(txn kv.Txn) error {
+		return txn.Scan(ctx, kv.Range{Begin: []byte{0}, End: []byte{0xff}}, func(kv.Pair) (bool, error) { empty = false; return false, nil })
+	})
+	if err != nil || !empty {
+		return err
+	}
+	return c.checkEmptyUIDStore(location)
+}
+
+// checkEmptyUIDStore returns an error if the log has UIDs, which an empty store has not given.
+func (c *config) checkEmptyUIDStore(location string) error {
 	switch found, err := lookAtLog(c.logDir(), &lookFS{FS: cmp.Or(c.hooks.fs, vfs.Default)}); {
 	case isLocked(err):
 		return adviseDataDir(err, c.dataDir)
 	case err != nil || found.UIDStore == "":
 		return nil //nolint:nilerr // opening it says what is wrong
 	default:
-		return advise(fmt.Errorf("the log belongs to another UID store: its UIDs are of store %s, and there is none in %s", found.UIDStore, c.internDir()),
-			"Put that back, give --intern=fdb if its UIDs are in FoundationDB or --intern=off for none, or move the log's directory away to begin an empty log.")
+		return advise(fmt.Errorf("the log belongs to another UID store: its UIDs are of store %s, and there is none in %s", found.UIDStore, location),
+			"Put that back (a dump with millrace intern import), give --intern=fdb if its UIDs are in FoundationDB or --intern=off for none, or move the log's directory away to begin an empty log.")
 	}
 }
 
@@ -73,6 +90,11 @@ func (d *daemon) openUIDs(ctx context.Context, shares memoryShares) (*uidStore, 
 		return nil, err
 	}
 	u := &uidStore{store: store}
+	if !u.embedded() {
+		if err := cfg.checkSharedUIDStore(ctx, store, location); err != nil {
+			return nil, cmp.Or(err, store.Close())
+		}
+	}
 	u.interner, err = intern.Open(ctx, d.internConfig(store, shares, logger))
 	if err != nil {
 		return nil, cmp.Or(fmt.Errorf("open the UIDs in %s: %w", location, err), store.Close())
