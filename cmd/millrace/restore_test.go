@@ -148,17 +148,24 @@ func TestRestoreVariants(t *testing.T) {
 		}
 	})
 	t.Run("shared UIDs", func(t *testing.T) {
-		uids := testHooks{uids: &clusterStore{Store: simkv.New(simkv.Config{})}}
-		base, relay := t.TempDir(), newTestRelay(t).url
-		dir := filepath.Join(base, "saved")
-		d := startDaemonOn(t, uids, relay, filepath.Join(base, "data"))
-		if _, err := d.backUp(dir); err != nil {
+		dir, file := copyOf(t, saved), filepath.Join(t.TempDir(), "uids.dump")
+		if code, out := millrace(t, "intern", "export", "--data-dir", dir, file); code != exitOK {
+			t.Fatalf("exit code %d\n%s", code, out)
+		}
+		f, err := os.Open(file)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if err := d.stop(); err != nil {
+		defer f.Close()
+		dump, err := intern.CheckDump(t.Context(), f)
+		if err != nil {
 			t.Fatal(err)
 		}
-		d = startDaemonOn(t, uids, relay, dir)
+		shared := simkv.New(simkv.Config{})
+		if _, err := dump.Import(t.Context(), shared, nil); err != nil {
+			t.Fatal(err)
+		}
+		d := startDaemonOn(t, testHooks{uids: &clusterStore{Store: shared}}, newTestRelay(t).url, dir, "--uid-prefix-bits", "1")
 		if n, err := d.uids.interner.Skipped(t.Context()); n > 0 || err != nil {
 			t.Errorf("%d UIDs are skipped in a store that was not restored: %v", n, err)
 		}
