@@ -2,9 +2,8 @@ package relaysim
 
 // consumer is one connection's place in a window. The window's mutex guards it.
 type consumer struct {
-	w    *window
-	at   progress
-	held *chunk
+	w  *window
+	at progress
 
 	ended error // what it must report
 }
@@ -38,14 +37,12 @@ func (w *window) bytesAfterLocked(ord int64) (n int64) {
 	return n
 }
 
-// take returns the next messages, whole, up to about maxBytes, and their number. They are valid
-// until the next take or leave. If there are none it returns a channel that is closed when there
-// are.
+// take returns the next messages, whole, up to about maxBytes, and their number. If there are
+// none it returns a channel that is closed when there are.
 func (c *consumer) take(maxBytes int) (wire []byte, frames int, more <-chan struct{}, err error) {
 	w := c.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	c.releaseLocked()
 	if c.ended != nil {
 		return nil, 0, nil, c.ended
 	}
@@ -63,21 +60,10 @@ func (c *consumer) take(maxBytes int) (wire []byte, frames int, more <-chan stru
 		to = ch.index[i].end
 	}
 	frames = i - int(c.at.ord-ch.first)
-	ch.refs++
-	c.held = ch
 	c.at.ord += int64(frames)
 	c.at.bytes += int64(to - from)
 	w.signalLocked()
 	return ch.buf[from:to:to], frames, nil, nil
-}
-
-func (c *consumer) releaseLocked() {
-	if c.held == nil {
-		return
-	}
-	c.held.refs--
-	c.w.recycleLocked(c.held)
-	c.held = nil
 }
 
 // leave ends the consumer.
@@ -85,7 +71,6 @@ func (c *consumer) leave() {
 	w := c.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	c.releaseLocked()
 	if _, in := w.consumers[c]; in {
 		delete(w.consumers, c)
 		if len(w.consumers) == 0 {

@@ -10,9 +10,6 @@ import (
 // chunkBytes is the usual size of a chunk. A message that is larger gets a chunk of its own.
 const chunkBytes = 1 << 20
 
-// maxFreeChunks bounds how many chunks are kept for reuse.
-const maxFreeChunks = 16
-
 // Reasons for which a window ends a consumer.
 var (
 	errFuture      = errors.New("the cursor is beyond the newest frame")
@@ -26,8 +23,6 @@ type chunk struct {
 	buf   []byte // grows up to its capacity only
 	index []messageEnd
 	first int64 // ordinal of index[0]
-	refs  int   // consumers that are writing it; under window.mu
-	gone  bool  // out of the window; under window.mu
 }
 
 // messageEnd is where a message in a chunk ends.
@@ -47,7 +42,6 @@ type window struct {
 
 	mu        sync.Mutex
 	chunks    []*chunk
-	free      []*chunk
 	bytes     int64 // capacities of chunks
 	oldest    int64 // ordinal of the oldest message that may still be sent
 	gone      int64 // highest seq before it
@@ -116,23 +110,13 @@ func (w *window) pushLocked(message []byte) {
 		c = w.chunks[n-1]
 	}
 	if c == nil || cap(c.buf)-len(c.buf) < len(message) {
-		c = w.newChunkLocked(len(message))
+		c = &chunk{buf: make([]byte, 0, max(len(message), chunkBytes)), first: w.next}
 		w.chunks = append(w.chunks, c)
 		w.bytes += int64(cap(c.buf))
 	}
 	c.buf = append(c.buf, message...)
 	c.index = append(c.index, messageEnd{seq: w.seq, end: len(c.buf)})
 	w.next++
-}
-
-func (w *window) newChunkLocked(need int) *chunk {
-	if n := len(w.free); n > 0 && need <= chunkBytes {
-		c := w.free[n-1]
-		w.free = w.free[:n-1]
-		*c = chunk{buf: c.buf[:0], index: c.index[:0], first: w.next}
-		return c
-	}
-	return &chunk{buf: make([]byte, 0, max(need, chunkBytes)), first: w.next}
 }
 
 // dropLocked forgets the oldest chunk.
@@ -142,15 +126,6 @@ func (w *window) dropLocked() {
 	w.chunks[0] = nil
 	w.chunks = w.chunks[1:]
 	w.bytes -= int64(cap(c.buf))
-	c.gone = true
-	w.recycleLocked(c)
-}
-
-// recycleLocked keeps a chunk for reuse if no consumer can see it.
-func (w *window) recycleLocked(c *chunk) {
-	if c.gone && c.refs == 0 && cap(c.buf) == chunkBytes && len(w.free) < maxFreeChunks {
-		w.free = append(w.free, c)
-	}
 }
 
 func (w *window) wakeLocked() {
