@@ -105,9 +105,9 @@ func (p *appendCall) stageBlock(b *Block) error {
 			return err
 		}
 	}
-	before := n.Total
+	before, unfollowed := n.Total, gapsAfter(n.gaps, n.Newest.TimeUS)
 	n.advance(b)
-	if err := p.putGap(b); err != nil || b.idx == nil {
+	if err := p.putGap(b, unfollowed); err != nil || b.idx == nil {
 		return err
 	}
 	l.metrics.blocks.Inc()
@@ -179,11 +179,17 @@ func (p *appendCall) putUnwritten() error {
 	return nil
 }
 
-// putGap adds b's gap, if it has one that is after the durable floor: of a log that stores nothing,
-// one that no event of b follows.
-func (p *appendCall) putGap(b *Block) error {
+// putGap adds b's gap, if it has one that is after the durable floor. Of a log that stores nothing
+// that is the newest event. So it deletes the gaps that no event followed before, if b has one.
+func (p *appendCall) putGap(b *Block, unfollowed []Gap) (err error) {
+	if p.log.cfg.Retention == 0 && b.idx != nil {
+		for i := range unfollowed {
+			err = errors.Join(err, p.batch.Delete(format.TimeKey(format.RangeGap, unfollowed[i].TimeUS), nil))
+		}
+		return err
+	}
 	g := b.gap
-	if g == nil || p.log.cfg.Retention == 0 && b.idx != nil {
+	if g == nil {
 		return nil
 	}
 	v := format.AppendTrailer(format.AppendGap(nil, g), format.RangeGap, g.TimeUS)

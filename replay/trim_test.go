@@ -368,7 +368,8 @@ func TestRetentionZero(t *testing.T) {
 // cursor from before it is older than the log.
 func TestRetentionZeroGap(t *testing.T) {
 	clock := newTestClock()
-	cfg := testConfig(t, vfs.NewMem(), clock)
+	fs := vfs.NewMem()
+	cfg := testConfig(t, fs, clock)
 	cfg.Retention = 0
 	a := &lines{t: t, l: mustOpen(t, cfg), clock: clock}
 	stream := StreamOf(testRelay, 1)
@@ -396,6 +397,9 @@ func TestRetentionZeroGap(t *testing.T) {
 	}
 	a.append(a.block(1, 21, 21, format.Place{Seq: 21}))
 	_ = a.l.Close()
+	if r := mustVerify(t, fs); !r.Sound() || r.Gaps != 0 {
+		t.Errorf("%d gaps from before the log are in the store: %v", r.Gaps, r.Examples)
+	}
 	a.l = mustOpen(t, cfg)
 	if gaps := a.l.Range().Gaps; len(gaps) != 0 {
 		t.Errorf("gaps from before the log: %v", gaps)
