@@ -35,7 +35,7 @@ func (r *Reader) startAtEnd(s *snapshot) { r.startAt(s.TimeUS+1, s.end()) }
 // startAtFloor starts with the oldest event.
 func (r *Reader) startAtFloor(s *snapshot) {
 	r.startAt(s.Floor.TimeUS+1, Point{TimeUS: s.Floor.TimeUS})
-	r.atFloor = true
+	r.atFloor, r.after = true, format.Place{}
 	if r.clamped {
 		r.oldest = s.export(s.Oldest)
 	}

@@ -406,6 +406,33 @@ func TestRetentionZeroGap(t *testing.T) {
 	}
 }
 
+// TestPositionIsTrimmed: a position that a trim passes while it is sought is older than the log,
+// and no reader waits for it any more.
+func TestPositionIsTrimmed(t *testing.T) {
+	clock := newTestClock()
+	cfg := testConfig(t, vfs.NewMem(), clock)
+	cfg.TailBytes = 1
+	a := tenBlocks(t, cfg, clock)
+	before := a.l.snap.Load()
+	c := PositionCursor(a.l.Range().Oldest.Position)
+	r := mustRead(t, a.l, ReaderConfig{})
+	if err := a.l.TrimTo(t.Context(), a.l.Range().Bytes/2); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.seek(before, c); !errors.Is(err, ErrTrimmed) {
+		t.Fatalf("sought in what was trimmed: %v", err)
+	}
+	if err := r.seek(a.l.snap.Load(), c); err != nil {
+		t.Fatal(err)
+	}
+	if _, clamped := r.Clamped(); !clamped {
+		t.Error("it is not clamped")
+	}
+	if got := a.read(r); strings.Contains(got, "gap") {
+		t.Errorf("it is clamped, and a gap is given: %q", got)
+	}
+}
+
 // TestTrimUnderReader: a reader that looked at the log before a trim, and at the store after it,
 // is trimmed instead of skipping what was deleted.
 func TestTrimUnderReader(t *testing.T) {
