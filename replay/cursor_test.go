@@ -377,6 +377,37 @@ func TestGaps(t *testing.T) {
 	}
 }
 
+// TestFilterAfterGap: what a filter left out before a gap does not come after it, if the filter is
+// replaced there.
+func TestFilterAfterGap(t *testing.T) {
+	clock := newTestClock()
+	cfg := testConfig(t, vfs.NewMem(), clock)
+	cfg.TailBytes = 1
+	a := &lines{t: t, l: mustOpen(t, cfg), clock: clock}
+	gapped := func(from, seq int64) testBlock {
+		b := a.block(1, seq, seq, format.Place{Seq: seq})
+		stream := StreamOf(testRelay, 1)
+		b.gap = &Gap{From: translate.Position{Stream: stream, Seq: from}, To: translate.Position{Stream: stream, Seq: seq}, TimeUS: a.stamp}
+		return b
+	}
+	a.append(a.block(1, 1, 1, format.Place{Seq: 1}), gapped(1, 5), gapped(5, 9))
+	clock.advance(cfg.Retention / 2)
+	a.append(a.block(1, 10, 10, format.Place{Seq: 10})) // the first three are a span
+	none, err := NewFilter(FilterConfig{Kinds: Kinds(translate.KindIdentity)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := mustRead(t, a.l, ReaderConfig{Cursor: TimeCursor(0), Filter: none})
+	var c Chunk
+	if err := r.Next(&c); err != nil || c.Gap == nil || c.Live {
+		t.Fatalf("gap %v, live %t: %v", c.Gap, c.Live, err)
+	}
+	r.SetFilter(nil)
+	if got := a.read(r); got != "1-5-0 gap 1-9-0 1-10-0" {
+		t.Errorf("after the gap came %q", got)
+	}
+}
+
 func TestStamper(t *testing.T) {
 	clock := newTestClock()
 	s := NewStamper(0, clock.now)

@@ -341,7 +341,7 @@ func (p *nextCall) gap(limit int64) (done bool) {
 		}
 		c.Gap = g
 		r.atFloor = false
-		r.gapNext = g.TimeUS + 1
+		r.next, r.gapNext = g.TimeUS, g.TimeUS+1
 		if r.through.TimeUS < g.TimeUS-1 || r.through.Position == (translate.Position{}) {
 			r.through = Point{g.TimeUS - 1, g.From}
 		}
