@@ -26,6 +26,7 @@ type guardFS struct {
 	db   *DB
 	dir  string
 	open atomic.Bool
+	wal  atomic.Pointer[writtenFile] // the write-ahead log that was begun last
 	// missing are names of files that the manifest has and the directory has not. Pebble panics
 	// when it reads a value file that it has not seen there, so List has them, and Open says what
 	// is wrong.
@@ -112,7 +113,9 @@ func (f *guardFS) created(name string, file vfs.File, err error) (vfs.File, erro
 		f.db.Fail(fmt.Errorf("begin a write-ahead log: %w", err))
 		select {}
 	case err == nil && isLog:
-		file = &writtenFile{File: file, db: f.db, what: "the write-ahead log"}
+		wal := &writtenFile{File: file, db: f.db, what: "the write-ahead log", name: name}
+		f.wal.Store(wal)
+		file = wal
 	case err == nil && strings.HasSuffix(name, ".blob"):
 		file = &writtenFile{File: file, db: f.db, what: "a value file"}
 	}
@@ -156,6 +159,9 @@ type writtenFile struct {
 	vfs.File
 	db   *DB
 	what string
+
+	name  string       // of a write-ahead log
+	bytes atomic.Int64 // that were written
 }
 
 func (f *writtenFile) check(err error) error {
@@ -169,6 +175,7 @@ func (f *writtenFile) check(err error) error {
 // Write implements vfs.File.
 func (f *writtenFile) Write(p []byte) (n int, err error) {
 	n, err = f.File.Write(p)
+	f.bytes.Add(int64(n))
 	return n, f.check(err)
 }
 
@@ -197,6 +204,9 @@ func (f *writtenFile) Close() error { return f.check(f.File.Close()) }
 // Pebble does not take for corruption. Pebble panics when it reports corruption.
 func (f *guardFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	file, err := f.FS.Open(name, opts...)
+	if wal := f.wal.Load(); err == nil && wal != nil && wal.name == name {
+		return &walCopy{file, io.LimitReader(file, wal.bytes.Load())}, nil
+	}
 	if !strings.HasSuffix(name, ".blob") {
 		return file, err
 	}
@@ -212,6 +222,18 @@ func (f *guardFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	}
 	return file, nil
 }
+
+// walCopy is what a write-ahead log has when it is opened, which a checkpoint does to copy it. Its
+// file may have been a log before, and has the bytes of that where nothing is written yet. So to
+// read on while it is written could give some of those before what was written last. Pebble takes
+// that for damage.
+type walCopy struct {
+	vfs.File
+	written io.Reader
+}
+
+// Read implements vfs.File.
+func (f *walCopy) Read(p []byte) (n int, err error) { return f.written.Read(p) }
 
 // Lock implements vfs.FS.
 func (f *guardFS) Lock(name string) (io.Closer, error) {
