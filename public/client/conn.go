@@ -165,6 +165,9 @@ func refusalOf(resp *http.Response) error {
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // as far as it goes
 	resp.Body.Close()
 	reason := strings.TrimSpace(string(body))
+	if strings.Contains(resp.Header.Get("Content-Type"), "html") {
+		reason = "" // a page of a proxy's, which says what the status says
+	}
 	var named struct{ Error, Message string }
 	if json.Unmarshal(body, &named) == nil && named.Error != "" { // as XRPC has it
 		reason = named.Error + ": " + named.Message

@@ -354,8 +354,13 @@ func TestRefusalOf(t *testing.T) {
 	if got := moved.Error(); got != "the server refused: 301 Moved Permanently: it is at https://b.test/" {
 		t.Errorf("a redirect is %q", got)
 	}
-	if got := refusalOf(&http.Response{StatusCode: 500, Body: http.NoBody}).Error(); got != "the server refused: 500 Internal Server Error" {
-		t.Errorf("an answer without a body is %q", got)
+	page := http.Header{"Content-Type": {"text/html; charset=utf-8"}}
+	for _, resp := range []*http.Response{
+		{StatusCode: 500, Body: http.NoBody}, {StatusCode: 500, Header: page, Body: io.NopCloser(strings.NewReader("<html>\n<head>"))},
+	} {
+		if got := refusalOf(resp).Error(); got != "the server refused: 500 Internal Server Error" {
+			t.Errorf("an answer without a reason is %q", got)
+		}
 	}
 }
 
