@@ -217,7 +217,7 @@ func SubscribeURL(s string) (*url.URL, error) {
 	if _, err := url.ParseQuery(u.RawQuery); err != nil { // of which u.Query would leave a part out
 		return nil, fmt.Errorf("its query: %w", err)
 	}
-	if u.Path == "" || u.Path == "/" {
+	if strings.Trim(u.Path, "/") == "" {
 		u.Path = "/subscribe"
 	}
 	return u, nil

@@ -43,7 +43,7 @@ func TestConfig(t *testing.T) {
 		t.Errorf("all that a server takes: %v", err)
 	}
 	for in, want := range map[string]string{
-		"localhost:6008": "ws://localhost:6008/subscribe", "https://x.test": "wss://x.test/subscribe", "ws://x/y?z=1": "ws://x/y?z=1",
+		"localhost:6008": "ws://localhost:6008/subscribe", "https://x.test": "wss://x.test/subscribe", "ws://x/y?z=1": "ws://x/y?z=1", "ws://x//": "ws://x/subscribe",
 	} {
 		if u, err := client.SubscribeURL(in); err != nil || u.String() != want {
 			t.Errorf("%s: %v, %v, want %s", in, u, err, want)
