@@ -83,8 +83,12 @@ func lookupUIDs(ctx context.Context, u *url.URL, args []string, stdout io.Writer
 		return fmt.Errorf("%s: %s: it is at %s", u.Redacted(), resp.Status, to.Redacted())
 	}
 	if resp.StatusCode != http.StatusOK {
+		said := fmt.Sprintf("%s: %s", u.Redacted(), resp.Status)
+		if strings.Contains(resp.Header.Get("Content-Type"), "html") {
+			return errors.New(said) // the rest is a page of a proxy's
+		}
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
-		return fmt.Errorf("%s: %s: %s", u.Redacted(), resp.Status, strings.TrimSpace(string(text)))
+		return fmt.Errorf("%s: %s", said, strings.TrimSpace(string(text)))
 	}
 	var answer struct{ Strings, UIDs map[string]*string }
 	err = json.NewDecoder(resp.Body).Decode(&answer)

@@ -54,6 +54,10 @@ func TestUIDsOfAnotherServer(t *testing.T) {
 		switch r.URL.Path {
 		case "/moved":
 			http.Redirect(w, r, "/page", http.StatusMovedPermanently)
+		case "/down":
+			w.Header().Set("Content-Type", "text/html; charset=utf-8")
+			w.WriteHeader(http.StatusBadGateway)
+			fmt.Fprint(w, "<html>\r\n<head>")
 		case "/page":
 			fmt.Fprint(w, "<html>")
 		case "/status":
@@ -63,6 +67,7 @@ func TestUIDsOfAnotherServer(t *testing.T) {
 	defer server.Close()
 	for path, want := range map[string]string{
 		"/moved":  "/moved: 301 Moved Permanently: it is at ",
+		"/down":   "/down: 502 Bad Gateway",
 		"/page":   "/page does not answer as a millrace: ",
 		"/status": "/status does not answer as a millrace",
 	} {
@@ -72,7 +77,7 @@ func TestUIDsOfAnotherServer(t *testing.T) {
 		}
 		u.User = url.UserPassword("name", "secret")
 		err = lookupUIDs(t.Context(), u, []string{"7"}, io.Discard)
-		if got := fmt.Sprint(err); !strings.Contains(got, u.Host+want) || strings.Contains(got, "secret") {
+		if got := fmt.Sprint(err); !strings.Contains(got, u.Host+want) || strings.Contains(got, "secret") || strings.Contains(got, "<html") {
 			t.Errorf("%s: %s", path, got)
 		}
 	}
