@@ -55,8 +55,8 @@ func adviseDataDir(err error, dataDir string) error {
 			fmt.Sprintf("Most likely another millrace runs on it (fuser %s/log/LOCK names it). Stop that one, or give this one a --data-dir of its own.", abs))
 	case errors.Is(err, os.ErrPermission):
 		return advise(fmt.Errorf("--data-dir %s: %w", dataDir, syscallOf(err)),
-			fmt.Sprintf("millrace runs as user %d, who may not write there. Give it the directory (chown -R %d %s), or name another with --data-dir.",
-				os.Geteuid(), os.Geteuid(), abs))
+			fmt.Sprintf("millrace runs as user %[1]d, who may not write there. Give it the directory (chown -R %[1]d %[2]s; chmod -R u+rwX %[2]s), or name another with --data-dir.",
+				os.Geteuid(), abs))
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return advise(fmt.Errorf("--data-dir %s: %w", dataDir, syscallOf(err)),
 			"Free some room there (df and df -i show it), then start again: what was committed is safe. Smaller --retention or --retention-bytes keep the log smaller.")

@@ -437,7 +437,7 @@ func TestDataDirectoryIsNotWritable(t *testing.T) {
 	}
 	out, _ := cmd.CombinedOutput() // the exit code is looked at
 	checkTrouble(t, string(out), cmd.ProcessState.ExitCode(), exitFailed,
-		[]string{"--data-dir", "permission denied", "chown", fmt.Sprint("user ", max(os.Geteuid(), 0))[:5]})
+		[]string{"--data-dir", "permission denied", "chown", "chmod", fmt.Sprint("user ", max(os.Geteuid(), 0))[:5]})
 }
 
 // A disk that is full at the start, and one that gets full: the message says so, and what was
@@ -491,7 +491,7 @@ func TestAdviseDataDir(t *testing.T) {
 		want string // the beginning of each line; "": the error stays as it is
 	}{
 		{fmt.Errorf("open: %w", replay.ErrInUse), "--data-dir " + dir + " is in use by another process\n  Most likely another millrace runs on it (fuser " + dir + "/log/LOCK names it)."},
-		{at(syscall.EACCES), fmt.Sprintf("--data-dir %s: open /d/x: permission denied\n  millrace runs as user %d, who may not write there. Give it the directory (chown -R %d %s)", dir, os.Geteuid(), os.Geteuid(), dir)},
+		{at(syscall.EACCES), fmt.Sprintf("--data-dir %s: open /d/x: permission denied\n  millrace runs as user %d, who may not write there. Give it the directory (chown -R %d %s; chmod -R u+rwX %[1]s)", dir, os.Geteuid(), os.Geteuid(), dir)},
 		{at(syscall.ENOSPC), "--data-dir " + dir + ": open /d/x: no space left on device\n  Free some room there"},
 		{at(syscall.EDQUOT), "--data-dir " + dir + ": open /d/x: disk quota exceeded\n  Free some room there"},
 		{at(syscall.EMFILE), "--data-dir " + dir + ": open /d/x: too many open files\n  Raise it"},

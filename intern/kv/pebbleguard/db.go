@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -216,8 +217,11 @@ func (d *DB) Fail(err error) {
 
 // adviceFor is what to do about a failure.
 func adviceFor(err error) string {
-	if TooManyFiles(err) {
+	switch {
+	case TooManyFiles(err):
 		return "raise the limit of open files, LimitNOFILE= in the systemd unit or ulimit -n"
+	case strings.Contains(err.Error(), syscall.EACCES.Error()): // Pebble passes some on as text only
+		return "let the user that it runs as write there"
 	}
 	return "check the disk and its free space"
 }

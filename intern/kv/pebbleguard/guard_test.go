@@ -502,6 +502,7 @@ func TestFailAdvice(t *testing.T) {
 		"sync: input/output error":                        "check the disk",
 		"open x.sst: " + syscall.EMFILE.Error():           "LimitNOFILE=",
 		"flush: " + syscall.EMFILE.Error() + " (wrapped)": "LimitNOFILE=",
+		"open x.sst: " + syscall.EACCES.Error():           "let the user that it runs as write there, then start",
 	} {
 		db := &DB{failed: make(chan struct{})}
 		db.Fail(errors.New(text))
