@@ -20,10 +20,17 @@ func writeDataFile(dataDir, name string, v any, mode os.FileMode) error {
 }
 
 // replaceFile lets fill write a file, which gets its name when it is whole and on disk. It removes
-// what a process that was killed left of it. Of two calls at once the first fails.
+// what a process that was killed left of it. A link stays one, and a file that others may not read
+// stays so. Of two calls at once the first fails.
 func replaceFile(name string, mode os.FileMode, fill func(w io.Writer) error) (err error) {
-	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
-		return fmt.Errorf("write %s: it is there, and no regular file", name)
+	if info, err := os.Stat(name); err == nil {
+		if !info.Mode().IsRegular() {
+			return fmt.Errorf("write %s: it is there, and no regular file", name)
+		}
+		if name, err = filepath.EvalSymlinks(name); err != nil {
+			return err
+		}
+		mode &= info.Mode()
 	}
 	temp := filepath.Join(filepath.Dir(name), "."+filepath.Base(name)+".tmp")
 	if err := os.Remove(temp); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -70,8 +77,12 @@ func syncDir(name string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// readDataFile reads a small JSON file of a data directory. It returns nil if there is none.
+// readDataFile reads a small JSON file of a data directory. It returns nil if there is none, or no
+// directory ("").
 func readDataFile[T any](dataDir, name string) (*T, error) {
+	if dataDir == "" {
+		return nil, nil
+	}
 	path := filepath.Join(dataDir, name)
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {

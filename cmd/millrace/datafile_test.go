@@ -14,11 +14,11 @@ import (
 func TestReplaceFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	device := filepath.Join(dir, "device")
-	if err := os.Symlink(os.DevNull, device); err != nil {
+	device, toDevice := filepath.Join(dir, "device"), filepath.Join(dir, "todevice")
+	if err := errors.Join(syscall.Mkfifo(device, 0o600), os.Symlink(device, toDevice)); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{dir, device} {
+	for _, name := range []string{dir, device, toDevice} {
 		err := replaceFile(name, 0o644, func(io.Writer) error {
 			t.Errorf("%s is written to", name)
 			return nil
@@ -39,7 +39,20 @@ func TestReplaceFile(t *testing.T) {
 			t.Errorf("the file has %q, %v; want %q", got, err, want)
 		}
 	}
-	if files, err := os.ReadDir(dir); err != nil || len(files) != 2 {
+	link := filepath.Join(dir, "link")
+	if err := errors.Join(os.Symlink("file", link), os.Chmod(name, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if err := replaceFile(link, 0o644, func(w io.Writer) error { _, err := io.WriteString(w, "c"); return err }); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Lstat(name); err != nil || info.Mode() != 0o600 {
+		t.Errorf("what the link leads to: %v, %v", info, err)
+	}
+	if got, err := os.ReadFile(name); err != nil || string(got) != "c" {
+		t.Errorf("what the link leads to has %q, %v", got, err)
+	}
+	if files, err := os.ReadDir(dir); err != nil || len(files) != 4 {
 		t.Errorf("left over: %v, %v", files, err)
 	}
 }

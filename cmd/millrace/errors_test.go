@@ -526,6 +526,10 @@ func TestAdviseDataDir(t *testing.T) {
 	if got := adviseNewer(replay.ErrNewerFormat, dir).Error(); !strings.Contains(got, "  millrace 7.2 wrote it") {
 		t.Errorf("of a backup that a server has used: %s", got)
 	}
+	t.Chdir(dir)
+	if got := adviseNewer(replay.ErrNewerFormat, "").Error(); !strings.Contains(got, "  A newer millrace wrote it") {
+		t.Errorf("of no data directory: %s", got)
+	}
 }
 
 // Addresses are reported as they were given, whatever is wrong with them.
