@@ -110,6 +110,12 @@ func TestRefusedFirstStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkDoctor(t, data, exitOK, stateStopped)
+	if code, out := millrace(t, serveArgs(data, "--verify=flag", "--plc-export", dir)...); code != exitFailed || !strings.Contains(out, "no regular file\n  Give --plc-export") {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+	if _, err := os.Lstat(filepath.Join(data, "data")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it makes a data directory: %v", err)
+	}
 	if err := startDaemon(t, "127.0.0.1:1", data, "--references=on", "--verify=flag").stop(); err != nil {
 		t.Error(err)
 	}

@@ -155,6 +155,9 @@ func (d *daemon) openStores(ctx context.Context, shares memoryShares) error {
 	if err != nil {
 		return err
 	}
+	if err := cfg.verification.checkExport(); err != nil {
+		return err
+	}
 	if err := refuseNewer(ctx, cfg.dataDir); err != nil {
 		return adviseNewer(err, cfg.dataDir)
 	}

@@ -100,10 +100,15 @@ func (d *daemon) openVerifier(shares memoryShares) (err error) {
 		return adviseDataDir(err, d.cfg.dataDir)
 	}
 	d.verifier.keys, err = identity.Open(d.identityConfig(shares))
-	if errors.Is(err, identity.ErrExport) {
-		return advise(err, "Give --plc-export a file that a PLC directory's /export has made, or leave it out.")
-	}
 	return adviseDataDir(err, d.cfg.dataDir)
+}
+
+// checkExport returns an error if the file that --verify needs cannot be opened.
+func (v *verification) checkExport() error {
+	if !v.verifies() {
+		return nil
+	}
+	return advise(identity.CheckExport(v.plcExport), "Give --plc-export a file that a PLC directory's /export has made, or leave it out.")
 }
 
 // begin brings the states of accounts to the log's position.

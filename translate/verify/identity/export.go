@@ -55,6 +55,12 @@ func openExport(path string) (*export, error) {
 	return &export{file: f, source: fmt.Sprintf("export %d %d", info.Size(), info.ModTime().UnixNano())}, nil
 }
 
+// CheckExport says whether Open can open an export's file: nil, or ErrExport.
+func CheckExport(path string) error {
+	e, err := openExport(path)
+	return errors.Join(err, e.close())
+}
+
 func (e *export) close() error {
 	if e == nil {
 		return nil
