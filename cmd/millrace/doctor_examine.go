@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,7 +67,7 @@ func examine(ctx context.Context, dir string) (*checkup, error) {
 		c.LastRun, err = readDataFile[lastRun](dir, lastRunFile)
 		c.fault(err)
 		c.Backup, err = readBackupManifest(dir)
-		c.fault(err)
+		c.fault(cmp.Or(err, (&config{dataDir: dir}).checkRestored()))
 		c.look(ctx)
 		c.judge()
 	}

@@ -286,6 +286,7 @@ func TestRestoredWithoutLog(t *testing.T) {
 	t.Parallel()
 	saved, _ := savedBackup(t)
 	checkRefused(t, saved, "log", "restored from a backup, and the log that it had up to seq", "Copy the backup again", "skip-ahead, and remove backup.json")
+	checkDoctor(t, saved, exitFailed, stateBackup, "the log that it had up to seq", "Copy the backup again")
 	if code, out := millrace(t, "intern", "skip-ahead", "--data-dir", saved); code != exitOK {
 		t.Fatalf("exit code %d\n%s", code, out)
 	}
