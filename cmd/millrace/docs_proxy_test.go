@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -100,6 +101,14 @@ func throughProxy(t *testing.T, relay *testRelay, addr string) {
 		t.Fatal(err)
 	}
 	resp.Body.Close()
+	index, err := http.Get("http://" + addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer index.Body.Close()
+	if text, err := io.ReadAll(index.Body); err != nil || !strings.Contains(string(text), "'ws://"+addr+"/subscribe?") {
+		t.Errorf("/ does not say that %s is the address: %v\n%s", addr, err, text)
+	}
 	if !strings.HasPrefix(resp.Header.Get("Access-Control-Allow-Origin"), "*") {
 		t.Errorf("/readyz: %s, %v", resp.Status, resp.Header)
 	}
