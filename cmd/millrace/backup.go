@@ -274,7 +274,7 @@ func (c *control) backUp(ctx context.Context, to string, within time.Duration) (
 	_, _, err := c.ask(asking, nil)
 	switch {
 	case ctx.Err() != nil:
-		return nil, errors.New("interrupted")
+		return nil, context.Cause(ctx)
 	case asking.Err() != nil:
 		return nil, advise(fmt.Errorf("%s, which %s names, has not answered within %v", c.Address, controlFile, within),
 			"If the server hangs, end it: without one the copy is made here.")
@@ -288,7 +288,7 @@ func (c *control) backUp(ctx context.Context, to string, within time.Duration) (
 	status, answer, err := c.ask(ctx, body)
 	switch {
 	case ctx.Err() != nil:
-		return nil, advise(errors.New("interrupted"), "The server goes on with the backup.")
+		return nil, advise(context.Cause(ctx), "The server goes on with the backup.")
 	case err != nil:
 		return nil, err
 	}

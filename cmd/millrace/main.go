@@ -79,8 +79,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	for line := range strings.SplitSeq("millrace: "+err.Error(), "\n") {
 		printLine(stderr, "%s", line)
 	}
-	if errors.As(err, new(usageError)) {
+	switch {
+	case errors.As(err, new(usageError)):
 		return exitUsage
+	case ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))):
+		return exitInterrupted
 	}
 	return exitFailed
 }
