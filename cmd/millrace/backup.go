@@ -18,6 +18,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"millrace/intern"
+	"millrace/intern/kv/pebbleguard"
 	"millrace/intern/kv/pebblekv"
 	"millrace/replay"
 	"millrace/replay/references"
@@ -142,15 +143,15 @@ func (c *backupConfig) copyStopped(ctx context.Context, dir string) (*backupMani
 }
 
 // copyReferences copies the reference store in from, if there is one; no process has it open.
-func copyReferences(ctx context.Context, from, to string) (err error) {
+func copyReferences(ctx context.Context, from, to string) error {
 	if _, err := os.Stat(from); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	store, err := references.Open(references.Config{Dir: from, FS: &copyFS{vfs.Default, ctx, from}, OpenFiles: commandFiles()})
-	if err != nil {
-		return err
+	err := references.CheckpointClosed(references.Config{Dir: from, FS: &copyFS{vfs.Default, ctx, from}, OpenFiles: commandFiles()}, to)
+	if errors.Is(err, pebbleguard.ErrNoStore) {
+		return nil // a start that was killed was making it; the next one does
 	}
-	return cmp.Or(store.Checkpoint(to), store.Close())
+	return err
 }
 
 // copyStatic puts the file of static edges into another data directory, if there is one. No process

@@ -178,6 +178,9 @@ func TestBackupOfAStoppedServer(t *testing.T) {
 	if err := d.stop(); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.Mkdir(filepath.Join(dir, "refs"), 0o750); err != nil { // the server was making it
+		t.Fatal(err)
+	}
 	killed := &control{Address: freeAddr(t), Token: "stale"}
 	if err := killed.publish(dir); err != nil {
 		t.Fatal(err)

@@ -98,19 +98,26 @@ func TestUIDOrder(t *testing.T) {
 	}
 }
 
-// TestVersion1: a store of version 1 becomes one of this version, unless it is only read.
+// TestVersion1: a store of version 1 becomes one of this version, unless it is only read or copied.
 func TestVersion1(t *testing.T) {
 	s := openTest(t, Config{})
 	do(t, s, 1, like(1, 10, 1, 100))
 	old := binary.BigEndian.AppendUint32(nil, 1)
 	old = append(old, appendFormat(nil, s.codec.prefixBits)[4:]...)
 	Harm(t, s, func(b *pebble.Batch) error { return b.Set(metaKey(metaFormat), old, nil) })
-	for _, readOnly := range []bool{true, false} {
+	dir := s.cfg.Dir
+	if err := errors.Join(s.Close(), CheckpointClosed(s.cfg, "copy")); err != nil {
+		t.Fatal(err)
+	}
+	for _, from := range []struct {
+		dir      string
+		readOnly bool
+	}{{dir, true}, {"copy", true}, {dir, false}} {
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
-		cfg := s.cfg
-		cfg.ReadOnly = readOnly
+		readOnly, cfg := from.readOnly, s.cfg
+		cfg.Dir, cfg.ReadOnly = from.dir, readOnly
 		s = openTest(t, cfg)
 		if b, _, err := s.db.Value(metaKey(metaFormat)); err != nil || bytes.Equal(b, old) != readOnly || !slices.Equal(rows(t, s), []uint64{10}) {
 			t.Errorf("read only %t: format %x, %v, rows %v", readOnly, b, err, rows(t, s))

@@ -269,6 +269,30 @@ func (s *Store) Checkpoint(dir string) error {
 	return nil
 }
 
+// CheckpointClosed is Store.Checkpoint of a store that no process has open. Its format, and that of
+// the copy, stay as they are, so that the millrace that wrote it can go on with both. Errors:
+// errNoStore, and those of Open.
+func CheckpointClosed(cfg Config, dir string) error {
+	cfg.ReadOnly = true
+	s, err := Open(cfg)
+	if err == nil {
+		err = s.Close()
+	}
+	if err != nil {
+		return err
+	}
+	cfg = cfg.withDefaults()
+	cfg.ReadOnly = false
+	db, err := cfg.openGuard() // Pebble makes checkpoints of databases that may be written only
+	if err != nil {
+		return fmt.Errorf("open reference store in %s: %w", cfg.Dir, err)
+	}
+	if err := cmp.Or(db.Checkpoint(dir), db.Close()); err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	return nil
+}
+
 // use makes Close wait for the caller, until that unlocks s.using.
 func (s *Store) use() error {
 	if !s.using.TryRLock() {
