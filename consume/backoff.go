@@ -9,6 +9,10 @@ import (
 const (
 	backoffBase = 500 * time.Millisecond // the longest wait before the first new attempt
 	backoffCap  = 30 * time.Second       // the longest wait of all
+
+	// steadyUp is how long a connection that delivered frames must have lasted to begin the count
+	// anew. One that the relay ends sooner, again and again, would be dialled as fast.
+	steadyUp = time.Second
 )
 
 // backoff spreads reconnects. Before attempt n it waits a random time between zero and
@@ -47,7 +51,7 @@ type reconnects struct {
 
 // wait returns how long to wait after a connection that ended at now.
 func (r *reconnects) wait(now time.Time, e ending) time.Duration {
-	if e.delivered {
+	if e.delivered && e.up >= steadyUp {
 		r.dials.reset()
 	}
 	switch e.cause {

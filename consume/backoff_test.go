@@ -49,7 +49,9 @@ func TestReconnects(t *testing.T) {
 		// nothing was delivered
 		{e: ending{cause: causeLost, up: time.Hour}, want: 2 * backoffBase},
 		{e: ending{cause: causeErrorFrame}, want: 4 * backoffBase},
-		{e: ending{cause: causeLost, delivered: true}, want: backoffBase},
+		// too short
+		{e: ending{cause: causeClosed, up: steadyUp - 1, delivered: true}, want: 8 * backoffBase},
+		{e: ending{cause: causeLost, up: steadyUp, delivered: true}, want: backoffBase},
 		{e: ending{cause: causeResume}, want: 2 * backoffBase},
 		{e: ending{cause: causeRecheck}, want: 0},
 		{e: ending{cause: causeRefused}, want: 4 * backoffBase},
@@ -57,7 +59,7 @@ func TestReconnects(t *testing.T) {
 		{e: ending{cause: causeNewEpoch, delivered: true}, want: 0},
 		{e: ending{cause: causeNewEpoch, delivered: true}, after: time.Minute, want: backoffBase},
 		{e: ending{cause: causeNewEpoch, delivered: true}, after: time.Minute, want: 2 * backoffBase},
-		{e: ending{cause: causeLost, delivered: true}, want: backoffBase},
+		{e: ending{cause: causeLost, up: time.Hour, delivered: true}, want: backoffBase},
 		{e: ending{cause: causeNewEpoch, delivered: true}, after: 5 * time.Minute, want: 0},
 		{e: ending{cause: causeNewEpoch, delivered: true}, after: time.Minute, want: backoffBase},
 	} {
@@ -70,14 +72,18 @@ func TestReconnects(t *testing.T) {
 
 // TestRetryAfter: a relay is left alone for as long as it asks, to a bound.
 func TestRetryAfter(t *testing.T) {
-	for value, want := range map[string]time.Duration{
-		"": 0, "soon": 0, "-1": 0, "7": 7 * time.Second, "301": maxAskedWait, "86400": maxAskedWait, "4294967295": maxAskedWait,
-	} {
-		err := refusal(&http.Response{StatusCode: http.StatusServiceUnavailable, Header: http.Header{"Retry-After": {value}}, Body: http.NoBody})
-		if refused, ok := errors.AsType[*refusedError](err); !ok || refused.wait != want {
-			t.Errorf("%q: %+v, want to wait %v", value, err, want)
+	synctest.Test(t, func(t *testing.T) {
+		in := func(d time.Duration) string { return time.Now().UTC().Add(d).Format(http.TimeFormat) }
+		for value, want := range map[string]time.Duration{
+			"": 0, "soon": 0, "-1": 0, "7": 7 * time.Second, "301": maxAskedWait, "86400": maxAskedWait, "4294967295": maxAskedWait,
+			in(7 * time.Second): 7 * time.Second, in(-time.Hour): 0, in(time.Hour): maxAskedWait,
+		} {
+			err := refusal(&http.Response{StatusCode: http.StatusServiceUnavailable, Header: http.Header{"Retry-After": {value}}, Body: http.NoBody})
+			if refused, ok := errors.AsType[*refusedError](err); !ok || refused.wait != want {
+				t.Errorf("%q: %+v, want to wait %v", value, err, want)
+			}
 		}
-	}
+	})
 }
 
 // TestBackoffInRun lets dials fail for an hour, and then lets each connection deliver a frame.

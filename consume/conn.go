@@ -22,14 +22,15 @@ const (
 	handshakeTimeout = 20 * time.Second // for TCP, TLS and upgrade together
 	pingInterval     = 15 * time.Second
 	silenceTimeout   = 3 * pingInterval       // how long a relay may answer no ping
+	messageTimeout   = 5 * time.Minute        // for one message to come, or to be skipped
 	writeTimeout     = 10 * time.Second       // of a ping or pong
 	closeTimeout     = time.Second            // of the close frame
 	lingerTimeout    = 250 * time.Millisecond // for the relay's answer to it
 	maxAskedWait     = 5 * time.Minute        // by Retry-After
 )
 
-// errTooLong ends a connection on which skipping a message took too long.
-var errTooLong = errors.New("skipping a message over the size limit took too long")
+// errTooLong ends a connection on which a message did not come within messageTimeout.
+var errTooLong = errors.New("one message took too long to come")
 
 // refusedError is an HTTP answer other than the upgrade.
 type refusedError struct {
@@ -150,8 +151,11 @@ func upgrade(ctx context.Context, address string, cfg *Config, d *websocket.Dial
 // refusal reads what an HTTP answer has to say. gorilla has read 1024 bytes of the body at most.
 func refusal(resp *http.Response) error {
 	e := &refusedError{code: resp.StatusCode, status: clip(resp.Status, maxTextBytes)}
-	if seconds, err := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 32); err == nil {
+	asked := resp.Header.Get("Retry-After") // seconds or a date, RFC 9110 section 10.2.3
+	if seconds, err := strconv.ParseUint(asked, 10, 32); err == nil {
 		e.wait = min(time.Duration(seconds)*time.Second, maxAskedWait)
+	} else if at, err := http.ParseTime(asked); err == nil {
+		e.wait = min(max(time.Until(at), 0), maxAskedWait)
 	}
 	if e.code/100 == 3 {
 		e.name = clip(resp.Header.Get("Location"), maxTextBytes)
@@ -249,7 +253,7 @@ func (c *conn) whyEnded(err error) (cause, error) {
 	case errors.Is(err, errTooLong):
 		return causeTooLong, err
 	case errors.As(err, &ce) && ce.Code != websocket.CloseAbnormalClosure:
-		return causeClosed, fmt.Errorf("the relay closed the connection: %d %s", ce.Code, clip(ce.Text, maxTextBytes))
+		return causeClosed, errors.New(strings.TrimSpace(fmt.Sprintf("the relay closed the connection: %d %s", ce.Code, clip(ce.Text, maxTextBytes))))
 	case errors.As(err, &ne) && ne.Timeout():
 		return causeSilent, errors.New("the relay sent nothing, not even a pong")
 	case errors.Is(err, websocket.ErrReadLimit), strings.HasPrefix(err.Error(), "websocket: ") && ce == nil:

@@ -109,6 +109,58 @@ func TestWriteFails(t *testing.T) {
 	})
 }
 
+// TestTrickle: a message of which a byte comes now and then is given up, however lively the relay
+// is. The largest that a slow link has in time is not.
+func TestTrickle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		large := frameOf(TypeCommit, 12, maxMessageBytes-100)
+		r, l := pipeRelay(t, func(p *peer) {
+			w, _ := p.ws.NextWriter(websocket.BinaryMessage)
+			write := func(msg []byte, size int, every time.Duration) {
+				for part := range slices.Chunk(msg, size) {
+					if _, err := w.Write(part); err != nil {
+						return
+					}
+					p.ws.WriteControl(websocket.PingMessage, nil, time.Now().Add(time.Minute))
+					p.pause(every)
+				}
+				w.Close()
+			}
+			if p.n == 1 {
+				write(frameOf(TypeCommit, 11, 2<<20), 8<<10, 30*time.Second)
+				return
+			}
+			write(commitFrame(11), 1<<10, 0)
+			p.pause(time.Hour)
+			w, _ = p.ws.NextWriter(websocket.BinaryMessage)
+			write(large, 1<<20, messageTimeout/6)
+			p.wait()
+		})
+		c := start(t, l, Config{Cursor: 10})
+		began := time.Now()
+		c.until(t, 1)
+		if took := time.Since(began); took < messageTimeout || took > messageTimeout+silenceTimeout {
+			t.Errorf("given up after %v", took)
+		}
+		wantFrames(t, c, 2, "0/11 0/12")
+		if n := len(c.all()[1].Data); n != len(large) {
+			t.Errorf("%d bytes", n)
+		}
+		wantCursors(t, r, "10", "10")
+		wantMetric(t, c, "reconnects_total", string(causeTooLong), 1)
+	})
+}
+
+// TestCloseWords: what a relay says when it closes a connection is repeated, if it says something.
+func TestCloseWords(t *testing.T) {
+	for text, want := range map[string]string{"": "the relay closed the connection: 1001", "bye": "the relay closed the connection: 1001 bye"} {
+		c := &conn{wire: &wire{}}
+		if why, err := c.whyEnded(&websocket.CloseError{Code: websocket.CloseGoingAway, Text: text}); why != causeClosed || err.Error() != want {
+			t.Errorf("%s: %q, want %q", why, err, want)
+		}
+	}
+}
+
 // TestSlowHandle blocks for longer than any timeout: nothing is lost, and the relay is not taken
 // for silent.
 func TestSlowHandle(t *testing.T) {
@@ -128,6 +180,24 @@ func TestSlowHandle(t *testing.T) {
 		wantFrames(t, c, 10, "0/11 0/12 0/13 0/14 0/15 0/16 0/17 0/18 0/19 0/20")
 		wantCursors(t, r, "10")
 		wantMetric(t, c, "handle_blocked_seconds_total", "", 3*(20*60+7))
+	})
+}
+
+// TestSlowHandleTooLarge blocks on a frame that is skipped: the rest of it may still come.
+func TestSlowHandleTooLarge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, l := pipeRelay(t, func(p *peer) {
+			p.send(frameOf(TypeCommit, 11, 2*maxMessageBytes), commitFrame(12))
+			p.wait()
+		})
+		s := newSink()
+		s.before = func(context.Context, Frame) error {
+			time.Sleep(2 * messageTimeout)
+			return nil
+		}
+		c := startWith(t, l, Config{Cursor: 10}, s)
+		wantFrames(t, c, 2, "0/11 0/12")
+		wantCursors(t, r, "10")
 	})
 }
 

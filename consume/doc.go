@@ -27,8 +27,8 @@
 // A message over maxMessageBytes is skipped. At most maxMessageBytes+1 of its bytes are in memory;
 // the rest is read in small pieces and forgotten. If its seq stands in the part that was read, it
 // is handed over as a Frame with nil Data before the rest is skipped. So the position moves past
-// it, and no reconnect can meet it again. Skipping may take silenceTimeout. Two buffers of at most
-// that size alternate, so that the last frame handed over can be compared.
+// it, and no reconnect can meet it again. Two buffers of at most that size alternate, so that the
+// last frame handed over can be compared.
 //
 // # Numbering
 //
@@ -61,13 +61,15 @@
 // # Back-off
 //
 // Each reconnect waits a random time, at first up to 0.5 s and at most up to 30 s, and what a
-// Retry-After asks, up to maxAskedWait. A connection that delivered frames begins the count anew.
+// Retry-After asks, up to maxAskedWait. A connection that delivered frames, and lasted steadyUp,
+// begins the count anew.
 //
 // # Liveness
 //
 // A ping goes out every pingInterval in which a read waits. Any byte from the relay, pongs
 // included, extends the wait. So a quiet relay that answers is never given up, and one that does
-// not answer is redialled after silenceTimeout.
+// not answer is redialled after silenceTimeout. A message that has begun must come, or be skipped,
+// within messageTimeout.
 //
 // While Handle blocks nothing is read: that is the backpressure. The wait begins with a read, so
 // missing pongs are not held against the relay meanwhile. Nor is it pinged: its pong would stand

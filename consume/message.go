@@ -1,9 +1,6 @@
 package consume
 
-import (
-	"io"
-	"time"
-)
+import "io"
 
 const (
 	minBuffer    = 64 << 10
@@ -69,14 +66,12 @@ func (b *buffer) shrink() {
 	b.count, b.highest = 0, 0
 }
 
-// discard reads r to its end in small pieces. It gives up with errTooLong when that takes longer
-// than limit; a read that makes no progress ends by the connection's own deadline.
-func (b *buffer) discard(r io.Reader, limit time.Duration) error {
+// discard reads r to its end in small pieces.
+func (b *buffer) discard(r io.Reader) error {
 	if cap(b.buf) < discardChunk {
 		b.buf = make([]byte, 0, discardChunk)
 	}
 	piece := b.buf[:discardChunk]
-	end := time.Now().Add(limit)
 	for {
 		_, err := r.Read(piece)
 		if err == io.EOF {
@@ -84,9 +79,6 @@ func (b *buffer) discard(r io.Reader, limit time.Duration) error {
 		}
 		if err != nil {
 			return err
-		}
-		if time.Now().After(end) {
-			return errTooLong
 		}
 	}
 }

@@ -13,14 +13,14 @@ import (
 type cause string
 
 const (
-	causeDial        cause = "dial_failed"       // no connection, or a failed handshake
-	causeRefused     cause = "refused"           // an HTTP answer other than the upgrade
-	causeClosed      cause = "closed"            // the relay sent a close frame
-	causeLost        cause = "lost"              // the connection broke
-	causeSilent      cause = "silent"            // nothing came for silenceTimeout, no pong either
-	causePing        cause = "write_failed"      // a ping or pong could not be written
-	causeProtocol    cause = "protocol"          // not websocket frames as they ought to be
-	causeTooLong     cause = "too_large_timeout" // skipping a message took too long
+	causeDial        cause = "dial_failed"     // no connection, or a failed handshake
+	causeRefused     cause = "refused"         // an HTTP answer other than the upgrade
+	causeClosed      cause = "closed"          // the relay sent a close frame
+	causeLost        cause = "lost"            // the connection broke
+	causeSilent      cause = "silent"          // nothing came for silenceTimeout, no pong either
+	causePing        cause = "write_failed"    // a ping or pong could not be written
+	causeProtocol    cause = "protocol"        // not websocket frames as they ought to be
+	causeTooLong     cause = "message_timeout" // a message did not come within messageTimeout
 	causeFuture      cause = "future_cursor"
 	causeTooSlow     cause = "consumer_too_slow"
 	causeErrorFrame  cause = "error_frame"   // another error frame

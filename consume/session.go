@@ -96,10 +96,12 @@ func (s *session) next(ctx context.Context) ending {
 		why, err := s.conn.whyEnded(err)
 		return ending{cause: why, err: err}
 	}
+	s.conn.wire.setMessage(false)
 	kind, r, err := s.conn.ws.NextReader()
 	if err != nil {
 		return broken(err)
 	}
+	s.conn.wire.setMessage(true)
 	tooLarge := false
 	if kind == websocket.BinaryMessage {
 		var msg []byte
@@ -113,7 +115,8 @@ func (s *session) next(ctx context.Context) ending {
 		s.drop(reasonText)
 	}
 	if tooLarge || kind != websocket.BinaryMessage {
-		if err := s.buf.discard(r, silenceTimeout); err != nil {
+		s.conn.wire.setMessage(true) // the time in Handle does not count
+		if err := s.buf.discard(r); err != nil {
 			return broken(err)
 		}
 	}

@@ -23,6 +23,8 @@ type wire struct {
 	net.Conn
 	timeout   time.Duration // zero during the handshake, which has a deadline of its own
 	handshake int           // bytes that were read during it
+	inMessage bool          // a message has begun and not ended
+	end       time.Time     // when it must have come; zero: no read was for it
 	waiting   atomic.Bool   // a read is under way
 	cutBy     atomic.Pointer[cause]
 
@@ -41,8 +43,23 @@ func (w *wire) setIdle(idle func() bool) {
 	}
 }
 
-// Read reads what is there.
+// setMessage notes that a message begins or has ended.
+func (w *wire) setMessage(begins bool) { w.inMessage, w.end = begins, time.Time{} }
+
+// Read reads what is there. A message may take messageTimeout, counted from the first read for it.
 func (w *wire) Read(p []byte) (int, error) {
+	if w.inMessage && w.end.IsZero() {
+		w.end = time.Now().Add(messageTimeout)
+	}
+	n, err := w.read(p)
+	if w.inMessage && time.Now().After(w.end) {
+		return 0, errTooLong
+	}
+	return n, err
+}
+
+// read reads what is there.
+func (w *wire) read(p []byte) (int, error) {
 	for w.idle != nil {
 		n, err := w.look(p)
 		if !errors.Is(err, errNothing) {
