@@ -11,8 +11,8 @@ type gate struct {
 	closed chan struct{} // non-nil while the gate is closed; set closes it
 }
 
-// wait returns once the gate is open or ctx ends. If it has to wait it calls before first.
-func (g *gate) wait(ctx context.Context, before func()) error {
+// wait returns once the gate is open or ctx ends.
+func (g *gate) wait(ctx context.Context) error {
 	for {
 		g.mu.Lock()
 		closed := g.closed
@@ -20,7 +20,6 @@ func (g *gate) wait(ctx context.Context, before func()) error {
 		if closed == nil {
 			return nil
 		}
-		before()
 		select {
 		case <-closed:
 		case <-ctx.Done():

@@ -15,7 +15,7 @@ func TestGateWakesAll(t *testing.T) {
 		const n = 3
 		done := make(chan error, n)
 		for range n {
-			go func() { done <- g.wait(t.Context(), func() {}) }()
+			go func() { done <- g.wait(t.Context()) }()
 		}
 		synctest.Wait()
 		if len(done) > 0 {

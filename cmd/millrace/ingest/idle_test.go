@@ -59,7 +59,7 @@ func TestPipelineIdle(t *testing.T) {
 
 			landed := func(what string) {
 				t.Helper()
-				testwait.Elapse(maxBlockAge + time.Millisecond)
+				testwait.Elapse(withoutIdle + time.Millisecond)
 				if n := p.inFlight(); n != 0 {
 					t.Errorf("%s: %d blocks in flight", what, n)
 				}
@@ -76,8 +76,10 @@ func TestPipelineIdle(t *testing.T) {
 			if !p.Idle() {
 				t.Error("it does not wait again behind a small block")
 			}
-			p.Idle()
-			handle(identityFrame(t, seq+1)) // only Idle starts its block
+			landed("a reader that waits, and then skips without end")
+			handle(identityFrame(t, seq+1))
+			landed("a reader that skips without end")
+			handle(identityFrame(t, seq+1))
 			p.gate.set(false)
 			stuck, cancel := context.WithTimeout(ctx, time.Second)
 			defer cancel()

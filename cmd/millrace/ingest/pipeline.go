@@ -22,6 +22,9 @@ const (
 	// maxBlockAge is how old the oldest frame of a block may be when the block is sealed, if it was
 	// not full before. A longer age makes fewer blocks and more lag.
 	maxBlockAge = 5 * time.Millisecond
+	// withoutIdle is that age at a low rate if Idle is not called: because frames are kept out, or
+	// because messages without end follow that are skipped.
+	withoutIdle = 2 * maxBlockAge
 	// maxPositionAge is how long the position may be ahead of the log when frames bring no events.
 	maxPositionAge = time.Second
 	// maxJobBytes is how many bytes of frames a block may have. A block then fits into a core's own
@@ -73,7 +76,7 @@ type Pipeline struct {
 	mu      sync.Mutex
 	filling *job        // takes the next frames; nil: none
 	flush   *time.Timer // dispatches filling when it is as old as it may be
-	lowRate bool        // little comes: Idle dispatches filling, flush need not
+	lowRate bool        // little comes: Idle dispatches filling, flush seldom has to
 	last    int         // bytes of the frames of the job that was dispatched last
 	began   []time.Time // when the first frames of jobs in flight came, oldest first
 
@@ -126,7 +129,7 @@ func New(cfg Config) (*Pipeline, error) {
 // Handle takes one frame in; consume calls it in order from one goroutine. It blocks while
 // every job is in flight or the disk is short, and that is the back-pressure.
 func (p *Pipeline) Handle(ctx context.Context, f consume.Frame) error {
-	if err := p.gate.wait(ctx, p.flushAged); err != nil { // as Idle is not called meanwhile
+	if err := p.gate.wait(ctx); err != nil {
 		return err
 	}
 	var gap *replay.Gap
@@ -153,7 +156,9 @@ func (p *Pipeline) Handle(ctx context.Context, f consume.Frame) error {
 		if j := p.filling; j.raw == nil {
 			j.raw = make([]byte, 0, p.blockBytes+p.blockBytes/8) // the last frame goes beyond
 		}
-		if !p.lowRate {
+		if p.lowRate {
+			p.flush.Reset(withoutIdle)
+		} else {
 			p.flush.Reset(maxBlockAge)
 		}
 	}
@@ -212,6 +217,7 @@ func (p *Pipeline) Idle() (again bool) {
 			return false
 		}
 		p.lowRate = true
+		p.flush.Reset(withoutIdle)
 	}
 	if p.last > maxLowRateBytes { // more often, as the socket's buffer would be full
 		nap := time.Duration(float64(maxBlockAge) * maxLowRateBytes / float64(p.last))
