@@ -106,7 +106,7 @@ func TestBounds(t *testing.T) {
 		{"data-dir", []string{"x"}, []string{""}},
 		{"collections", []string{"a.b.c"}, []string{"a"}},
 		{"verify-sample", []string{"1"}, []string{"0"}},
-		{"plc", []string{"http://a", "https://a"}, []string{"ftp://a", "https:a", "https://:1", "https://a?b", "https://a#b", "%"}},
+		{"plc", []string{"http://a", "https://a"}, []string{"ftp://a", "https:a", "https://:1", "https://u:secret@a?b", "https://a#secret", "%secret"}},
 		{"plc-export", []string{"x"}, nil},
 		{"graph-memory", []string{"64MiB"}, []string{"67108863"}},
 		{"graph", []string{"true"}, []string{"maybe"}},
@@ -122,7 +122,7 @@ func TestBounds(t *testing.T) {
 				if tc.flag == "graph" && value == "true" && with == "--references=off" || tc.flag == "retention" && value == "0" && with != "--references=off" {
 					want = false // one needs the other
 				}
-				if _, err := parseServe(args, nil); (err == nil) != want || !want && !strings.Contains(err.Error(), tc.flag) {
+				if _, err := parseServe(args, nil); (err == nil) != want || !want && (!strings.Contains(err.Error(), tc.flag) || strings.Contains(err.Error(), "secret")) {
 					t.Errorf("%v: %v", args, err)
 				}
 			}

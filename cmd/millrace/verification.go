@@ -41,7 +41,7 @@ func (v *verification) validate(given map[string]bool) error {
 		return fmt.Errorf("--verify-sample %d is below 1", v.sample)
 	}
 	if u, err := url.Parse(v.plc); err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "" {
-		return fmt.Errorf("--plc %q is no URL such as https://plc.directory", v.plc)
+		return errors.New("--plc: it must be an http or https URL without a query, such as https://plc.directory")
 	}
 	if v.plcExport != "" && given["plc"] {
 		return errors.New("--plc and --plc-export are both given: keys come from one of them")

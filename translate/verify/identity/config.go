@@ -96,7 +96,7 @@ func (c Config) validate() error {
 	}
 	u, err := url.Parse(c.PLC)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "" {
-		return fmt.Errorf("identity: field PLC: %q is no http or https URL of a directory", c.PLC)
+		return errors.New("identity: field PLC: it must be an http or https URL of a directory, without a query")
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -65,12 +66,15 @@ func TestPause(t *testing.T) {
 
 // TestRetryAfter: what a server asks for counts, also if that is days.
 func TestRetryAfter(t *testing.T) {
-	for value, want := range map[string]time.Duration{
-		"": 0, "no number": 0, "-1": 0, " 7 ": 7 * time.Second, "86400": 24 * time.Hour,
-		"4294967295": 4_294_967_295 * time.Second,
-	} {
-		if got := retryAfterOf(http.Header{"Retry-After": {value}}); got != want {
-			t.Errorf("%q: %v, want %v", value, got, want)
+	synctest.Test(t, func(t *testing.T) {
+		in := func(d time.Duration) string { return time.Now().UTC().Add(d).Format(http.TimeFormat) }
+		for value, want := range map[string]time.Duration{
+			"": 0, "no number": 0, "-1": 0, " 7 ": 7 * time.Second, "86400": 24 * time.Hour,
+			"4294967295": 4_294_967_295 * time.Second, "4294967296": 0, in(time.Hour): time.Hour, in(-time.Hour): -time.Hour,
+		} {
+			if got := retryAfterOf(http.Header{"Retry-After": {value}}); got != want {
+				t.Errorf("%q: %v, want %v", value, got, want)
+			}
 		}
-	}
+	})
 }

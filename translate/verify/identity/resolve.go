@@ -204,9 +204,14 @@ func (l *limiter) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// retryAfterOf returns the seconds that a server asks to wait, 0 if it does not.
+// retryAfterOf returns how long a server asks to wait, by seconds or a date; at most 0 if it does
+// not.
 func retryAfterOf(h http.Header) time.Duration {
-	seconds, err := strconv.ParseUint(strings.TrimSpace(h.Get("Retry-After")), 10, 32)
+	asked := strings.TrimSpace(h.Get("Retry-After"))
+	if at, err := http.ParseTime(asked); err == nil {
+		return time.Until(at)
+	}
+	seconds, err := strconv.ParseUint(asked, 10, 32)
 	if err != nil {
 		return 0
 	}
