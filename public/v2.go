@@ -58,7 +58,7 @@ func (s *Server) withV2(next http.Handler) http.Handler {
 		case !known:
 			err = &refusal{status: http.StatusNotImplemented, name: "MethodNotImplemented", text: "this server has no such method"}
 		case r.Method != e.method && (r.Method != http.MethodHead || e.method != http.MethodGet):
-			w.Header().Set("Allow", e.method)
+			w.Header().Set("Allow", strings.Replace(e.method, http.MethodGet, "GET, HEAD", 1))
 			err = &refusal{status: http.StatusMethodNotAllowed, name: "MethodNotAllowed", text: "this method takes " + e.method}
 		default:
 			err = e.handle(w, r)

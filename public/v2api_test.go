@@ -204,7 +204,14 @@ func TestV2Methods(t *testing.T) {
 		"subscribeEvents": "POST", "planSnapshot": "GET", "getZstdDictionary": "POST", "listSegments": "DELETE", "getSegment": "PUT", "getBlock": "POST",
 	} {
 		w := s.get(method, v2Prefix+path, nil)
-		wantV2Error(t, w, http.StatusMethodNotAllowed, "MethodNotAllowed", w.Header().Get("Allow"))
+		takes, allowed := "GET", "GET, HEAD"
+		if path == "planSnapshot" {
+			takes, allowed = "POST", "POST"
+		}
+		wantV2Error(t, w, http.StatusMethodNotAllowed, "MethodNotAllowed", "this method takes "+takes)
+		if got := w.Header().Get("Allow"); got != allowed {
+			t.Errorf("%s: Allow: %s, want %s", path, got, allowed)
+		}
 	}
 	if w := s.get("OPTIONS", v2Prefix+"planSnapshot", nil); w.Code != http.StatusNoContent || w.Header().Get("Access-Control-Allow-Origin") != "*" {
 		t.Errorf("OPTIONS: %d %v", w.Code, w.Header())

@@ -35,7 +35,7 @@ func (p *params) list(name string) []string { return p.List(name, maxFilter) }
 func (p *params) source() (collection, path string) {
 	s := p.Required("source")
 	collection, path, ok := strings.Cut(s, ":")
-	if !ok {
+	if !ok || collection == "" || path == "" {
 		p.Fail("source: %.200q is not <collection>:<path>", s)
 	} else if strings.HasPrefix(path, ".") {
 		p.Fail("source: %.200q has a dot behind the colon, which only the older endpoints have", s)
@@ -47,7 +47,7 @@ func (p *params) source() (collection, path string) {
 func (p *params) oldSource() string {
 	collection, path := p.Required("collection"), p.Required("path")
 	path, ok := strings.CutPrefix(path, ".")
-	if !ok && path != "" {
+	if !ok {
 		p.Fail("path: %.200q does not begin with a dot, as .subject.uri does", path)
 	}
 	return collection + ":" + path

@@ -60,10 +60,11 @@ func (p *Params) Optional(name string) string {
 
 // Required returns the value of a parameter that must be given once.
 func (p *Params) Required(name string) string {
-	if !p.values.Has(name) {
+	value := p.Optional(name)
+	if value == "" {
 		p.Fail("%s: it is missing", name)
 	}
-	return p.Optional(name)
+	return value
 }
 
 // List returns the values, most at the most, of a parameter that may be repeated. Empty ones stand

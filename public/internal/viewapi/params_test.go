@@ -36,6 +36,7 @@ func TestParams(t *testing.T) {
 		{"f=1", flag, nil, `f: "1" is neither true nor false`},
 		{"r=x", func(p *Params) any { return p.Required("r") }, "x", ""},
 		{"", func(p *Params) any { return p.Required("r") }, nil, "r: it is missing"},
+		{"r=", func(p *Params) any { return p.Required("r") }, nil, "r: it is missing"},
 		{"r=x&r=y", func(p *Params) any { return p.Required("r") }, nil, "r: it is given 2 times"},
 		{"n=x&f=1", func(p *Params) any { number(p); return flag(p) }, nil, `n: "x"`},
 		{"n=%zz", number, nil, "query string: "},
