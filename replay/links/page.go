@@ -45,7 +45,7 @@ func (v *view) list(set Set, accounts []uint64, after uint64, forward bool) (l l
 	}, total, nil
 }
 
-// pick is list of some accounts in a large set, where it looks up each link.
+// pick is list of some accounts in a large set, where it looks up each link, and reads a chunk once.
 func (v *view) pick(set Set, accounts []uint64, after uint64, forward bool) (l lister, total uint64, err error) {
 	var picked []Link // without their records
 	w := v.walk(set, after, forward)
@@ -67,19 +67,28 @@ func (v *view) pick(set Set, accounts []uint64, after uint64, forward bool) (l l
 		}
 		return cmp.Compare(a.Arrival, b.Arrival)
 	})
-	return func() ([]Link, error) {
+	var links []Link // those of a chunk from the last one on
+	return func() (_ []Link, err error) {
 		if len(picked) == 0 {
 			return nil, nil
 		}
 		want := picked[0]
 		picked = picked[1:]
-		links, err := v.walk(set, want.Arrival-1, true).next()
-		if err != nil {
-			return nil, err
+		is := func(l Link) bool { return l.Arrival == want.Arrival }
+		if !slices.ContainsFunc(links, is) {
+			past := want.Arrival - 1
+			if !forward {
+				past = want.Arrival + 1
+			}
+			if links, err = v.walk(set, past, forward).next(); err != nil {
+				return nil, err
+			}
 		}
-		if len(links) == 0 || links[0].Arrival != want.Arrival || links[0].Account != want.Account {
+		at := slices.IndexFunc(links, is)
+		if at < 0 || links[at].Account != want.Account {
 			return nil, v.Damaged(postings.AppendAccount(nil, v.Codec, set, want.Account), errMember)
 		}
+		links = links[at:]
 		return links[:1], nil
 	}, total, nil
 }

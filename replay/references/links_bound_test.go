@@ -111,3 +111,35 @@ func TestPagesAreBounded(t *testing.T) {
 		t.Errorf("%+v, %v", records, err)
 	}
 }
+
+// TestChunkIsReadOnce: a page of one account's links to a large set reads a chunk once, not for
+// each link. Reading one allocates.
+func TestChunkIsReadOnce(t *testing.T) {
+	const all = 2_500
+	s := emptyIn(t, vfs.NewMem())
+	b := references.Batch{Position: references.Position{Epoch: 1, Seq: all}}
+	for i := range uint64(all) {
+		b.Changes = append(b.Changes, references.Change{Operation: references.Create, Seq: int64(i) + 1, Rev: i + 1, Account: 1 + i%2,
+			Record: 10 + i, References: []references.Reference{{Path: 1, Subject: 7, Authority: 7}}})
+	}
+	if err := errors.Join(s.Hydrate(t.Context(), &b), s.Apply(&b)); err != nil {
+		t.Fatal(err)
+	}
+	v, err := links.New(s).View()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	for _, reverse := range []bool{false, true} {
+		page := links.Page{Accounts: []uint64{2}, Limit: all, Reverse: reverse}
+		allocs := testing.AllocsPerRun(1, func() {
+			r, err := v.Records(t.Context(), links.Set{Path: 1, Subject: 7}, page)
+			if err != nil || len(r.Links) != all/2 {
+				t.Fatalf("%d links, %v", len(r.Links), err)
+			}
+		})
+		if allocs > all/4 {
+			t.Errorf("reverse %t: %v allocations for %d links", reverse, allocs, all/2)
+		}
+	}
+}
