@@ -189,14 +189,13 @@ func (bs *blockStore) readError(r format.Range, key int64, err error) error {
 	if err == nil || errors.Is(err, ErrFailed) {
 		return err
 	}
+	if !errors.As(err, new(*CorruptionError)) {
+		err = logstore.ReadError(r, key, err)
+	}
 	if errors.As(err, new(*CorruptionError)) {
 		bs.store.FailAdvised(err)
-		return err
 	}
-	if errors.As(err, new(*pebbleguard.CorruptionError)) {
-		return bs.corrupt(r, key, err)
-	}
-	return fmt.Errorf("read %s part of block %d: %w", r.String(), key, err)
+	return err
 }
 
 // corrupt makes a *CorruptionError and fails the log with it: it no longer holds what it must.

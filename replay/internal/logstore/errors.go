@@ -38,3 +38,12 @@ func Corrupt(r format.Range, key int64, err error) error {
 	}
 	return e
 }
+
+// ReadError is the error of a part that could not be read: a *CorruptionError if the store found
+// damage.
+func ReadError(r format.Range, key int64, err error) error {
+	if errors.As(err, new(*pebbleguard.CorruptionError)) {
+		return Corrupt(r, key, err)
+	}
+	return fmt.Errorf("read %s part of block %d: %w", r.String(), key, err)
+}

@@ -80,10 +80,10 @@ func (w *SpanWriter) Gather(st *pebblestore.Store, batch *pebble.Batch, floorUS 
 	for ok := it.First(); ok; ok = it.Next() {
 		key, _ := format.ParseTimeKey(it.Key())
 		sealed, err := it.ValueAndErr()
-		var x *format.Index
-		if err == nil {
-			x, err = format.Open(sealed, format.RangeIndex, key, format.DecodeIndex)
+		if err != nil {
+			return ReadError(format.RangeIndex, key, err)
 		}
+		x, err := format.Open(sealed, format.RangeIndex, key, format.DecodeIndex)
 		if err != nil {
 			return Corrupt(format.RangeIndex, key, err)
 		}
@@ -106,15 +106,15 @@ func (w *SpanWriter) Gather(st *pebblestore.Store, batch *pebble.Batch, floorUS 
 func references(st *pebblestore.Store, x *format.Index) (*format.References, error) {
 	key := x.Key()
 	sealed, ok, err := st.Value(format.TimeKey(format.RangeReferences, key))
-	if err == nil && !ok {
-		err = format.ErrMissing
+	switch {
+	case err != nil:
+		return nil, ReadError(format.RangeReferences, key, err)
+	case !ok:
+		return nil, Corrupt(format.RangeReferences, key, format.ErrMissing)
 	}
-	var r *format.References
-	if err == nil {
-		r, err = format.Open(sealed, format.RangeReferences, key, func(b []byte) (*format.References, error) {
-			return format.DecodeReferences(b, x.Events())
-		})
-	}
+	r, err := format.Open(sealed, format.RangeReferences, key, func(b []byte) (*format.References, error) {
+		return format.DecodeReferences(b, x.Events())
+	})
 	if err != nil {
 		return nil, Corrupt(format.RangeReferences, key, err)
 	}
