@@ -45,7 +45,7 @@ func (v *view) list(set Set, accounts []uint64, after uint64, forward bool) (l l
 	}, total, nil
 }
 
-// pick is list of some accounts in a large set, where it looks up each link, and reads a chunk once.
+// pick is list of some accounts in a large set, where it looks up each link, a chunk at a time.
 func (v *view) pick(set Set, accounts []uint64, after uint64, forward bool) (l lister, total uint64, err error) {
 	var picked []Link // without their records
 	w := v.walk(set, after, forward)
