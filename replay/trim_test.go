@@ -407,7 +407,7 @@ func TestRetentionZeroGap(t *testing.T) {
 }
 
 // TestPositionIsTrimmed: a position that a trim passes while it is sought is older than the log,
-// and no reader waits for it any more.
+// and a reader that began there does not wait for it.
 func TestPositionIsTrimmed(t *testing.T) {
 	clock := newTestClock()
 	cfg := testConfig(t, vfs.NewMem(), clock)

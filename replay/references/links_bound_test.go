@@ -11,6 +11,20 @@ import (
 	"millrace/replay/references"
 )
 
+// viewOf applies a batch, and returns a view of what the store then has.
+func viewOf(t *testing.T, s *references.Store, b *references.Batch) links.View {
+	t.Helper()
+	if err := errors.Join(s.Hydrate(t.Context(), b), s.Apply(b)); err != nil {
+		t.Fatal(err)
+	}
+	v, err := links.New(s).View()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = v.Close() })
+	return v
+}
+
 // TestListedAtFirstLink: an account comes at its first link to a subject, the newest first.
 func TestListedAtFirstLink(t *testing.T) {
 	s := emptyIn(t, vfs.NewMem())
@@ -19,14 +33,7 @@ func TestListedAtFirstLink(t *testing.T) {
 		b.Changes = append(b.Changes, references.Change{Operation: references.Create, Seq: int64(i) + 1, Rev: uint64(i) + 1,
 			Account: account, Record: 10 + uint64(i), References: []references.Reference{{Path: 1, Subject: 7, Authority: 7}}})
 	}
-	if err := errors.Join(s.Hydrate(t.Context(), &b), s.Apply(&b)); err != nil {
-		t.Fatal(err)
-	}
-	v, err := links.New(s).View()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer v.Close()
+	v := viewOf(t, s, &b)
 	for reverse, want := range map[bool][]uint64{false: {2, 1}, true: {1, 2}} {
 		a, err := v.Accounts(t.Context(), links.Set{Path: 1, Subject: 7}, links.Page{Limit: 5, Reverse: reverse})
 		if err != nil || !slices.Equal(a.Accounts, want) {
@@ -122,14 +129,7 @@ func TestChunkIsReadOnce(t *testing.T) {
 		b.Changes = append(b.Changes, references.Change{Operation: references.Create, Seq: int64(i) + 1, Rev: i + 1, Account: 1 + i%2,
 			Record: 10 + i, References: []references.Reference{{Path: 1, Subject: 7, Authority: 7}}})
 	}
-	if err := errors.Join(s.Hydrate(t.Context(), &b), s.Apply(&b)); err != nil {
-		t.Fatal(err)
-	}
-	v, err := links.New(s).View()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer v.Close()
+	v := viewOf(t, s, &b)
 	for _, reverse := range []bool{false, true} {
 		page := links.Page{Accounts: []uint64{2}, Limit: all, Reverse: reverse}
 		allocs := testing.AllocsPerRun(1, func() {
