@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
+	"golang.org/x/sync/semaphore"
 
 	"millrace/intern/kv/pebbleguard"
 	"millrace/replay/internal/ahead"
@@ -34,8 +35,8 @@ type blockStore struct {
 	cache       *cache.Cache[cacheKey, cached]
 	readers     sync.Map // of *Reader: those that are not closed
 	readahead   readahead
-	lookupSlots chan struct{} // holds one for each look-up beside a reader's own
-	activeScans atomic.Int32  // calls of Next under way
+	lookups     *semaphore.Weighted // of one for each look-up beside a reader's own
+	activeScans atomic.Int32        // calls of Next under way
 
 	// storeMu keeps the store open under readers: they hold it shared, Close exclusively.
 	storeMu  sync.RWMutex
@@ -46,15 +47,15 @@ type blockStore struct {
 // newBlockStore returns the store of l's blocks.
 func newBlockStore(l *Log, sources *logstore.Sources) *blockStore {
 	return &blockStore{
-		store:       l.store,
-		snap:        &l.snap,
-		key:         l.spans.Key(),
-		sources:     sources,
-		cfg:         &l.cfg,
-		cache:       newCache(l.cfg.CacheBytes),
-		lookupSlots: make(chan struct{}, ahead.MaxLookups),
-		readahead:   readahead{slots: make(chan struct{}, ahead.MaxLookups)},
-		unfiltered:  filter.Default(),
+		store:      l.store,
+		snap:       &l.snap,
+		key:        l.spans.Key(),
+		sources:    sources,
+		cfg:        &l.cfg,
+		cache:      newCache(l.cfg.CacheBytes),
+		lookups:    semaphore.NewWeighted(ahead.MaxLookups),
+		readahead:  readahead{slots: make(chan struct{}, ahead.MaxLookups)},
+		unfiltered: filter.Default(),
 	}
 }
 
@@ -176,7 +177,7 @@ func (bs *blockStore) open(storeKey []byte, r format.Range, key int64) (sealed [
 
 // missing says why a value is not there.
 func (bs *blockStore) missing(r format.Range, key int64) error {
-	// A trim that took it published its floor before, see blockScan.open.
+	// A trim that took it published its floor before, see blockScan.iterator.
 	if bs.snap.Load().Floor.TimeUS >= key {
 		return ErrTrimmed
 	}

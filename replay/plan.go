@@ -70,10 +70,10 @@ func (p *nextCall) lookUpShards(from int64, n int) ([]plan, error) {
 	lookups := make([]spanLookup, len(keys))
 	var wg sync.WaitGroup
 	for i, key := range keys {
-		if i < len(keys)-1 && l.blocks.tryLookup() {
+		if i < len(keys)-1 && l.blocks.lookups.TryAcquire(1) {
 			// Next, which holds storeMu, waits for it.
 			wg.Go(func() {
-				defer l.blocks.endLookup()
+				defer l.blocks.lookups.Release(1)
 				lookups[i].at(l.blocks, key, f)
 			})
 			continue
@@ -93,18 +93,6 @@ func (p *nextCall) lookUpShards(from int64, n int) ([]plan, error) {
 	}
 	return plans, nil //nolint:nilerr // one after the first comes again when the reader is there
 }
-
-// tryLookup takes one of the slots that all readers share, if one is free. endLookup frees it.
-func (bs *blockStore) tryLookup() bool {
-	select {
-	case bs.lookupSlots <- struct{}{}:
-		return true
-	default:
-		return false
-	}
-}
-
-func (bs *blockStore) endLookup() { <-bs.lookupSlots }
 
 // at plans the blocks that may have events of the filter's DIDs and subjects. If the filter wants
 // all events of its DIDs, their fingerprints come first: most spans have none, and nothing else of

@@ -91,9 +91,10 @@ func TestPlannerLooksUpSeveral(t *testing.T) {
 		if tc.name == "none" && spans > 8 {
 			t.Errorf("%s: it read %d spans of %d; how far it came, only a few need say", tc.name, spans, len(l.snap.Load().spans))
 		}
-		if len(l.blocks.lookupSlots) != 0 {
-			t.Errorf("%d looks have no end", len(l.blocks.lookupSlots))
+		if !l.blocks.lookups.TryAcquire(ahead.MaxLookups) {
+			t.Fatal("some look-up has no end")
 		}
+		l.blocks.lookups.Release(ahead.MaxLookups)
 	}
 	if deepest != ahead.MaxLookups {
 		t.Errorf("it looked %d spans ahead at most, want %d", deepest, ahead.MaxLookups)

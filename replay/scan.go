@@ -42,8 +42,11 @@ func (c *blockScan) find(s *snapshot, from int64) (*blockIndex, error) {
 			return v.idx, nil
 		}
 	}
-	if err := c.open(s, from); err != nil {
-		return nil, err
+	if c.it == nil {
+		var err error
+		if c.it, err = c.iterator(c.part(), s.beforeTail.TimeUS, from); err != nil {
+			return nil, err
+		}
 	}
 	var ok bool
 	if c.at != 0 && c.at == from-1 {
@@ -69,19 +72,9 @@ func (c *blockScan) find(s *snapshot, from int64) (*blockIndex, error) {
 	return v.idx, err
 }
 
-// open makes the iterator. A trim publishes the new floor before it deletes what lies below. So if
-// the floor, looked at after the iterator was made, is still below from, the iterator cannot miss
-// what a trim deleted. It sees all blocks from there on.
-func (c *blockScan) open(s *snapshot, from int64) error {
-	if c.it != nil {
-		return nil
-	}
-	it, err := c.iterator(c.part(), s.beforeTail.TimeUS, from)
-	c.it = it
-	return err
-}
-
-// iterator makes one over range r, from from up to last.
+// iterator makes one over range r, from from up to last. A trim publishes the new floor before it
+// deletes what lies below. So if the floor, looked at after the iterator was made, is still below
+// from, the iterator cannot miss what a trim deleted. It sees all blocks from there on.
 func (c *blockScan) iterator(r format.Range, last, from int64) (*pebbleguard.Iterator, error) {
 	// The upper bound keeps out what is in the store but not published yet, or never will be
 	// because its sync failed.
@@ -99,11 +92,9 @@ func (c *blockScan) iterator(r format.Range, last, from int64) (*pebbleguard.Ite
 func (c *blockScan) close() {
 	if c.it != nil {
 		_ = c.it.Close() // its error was returned by find
-		c.it = nil
 	}
 	if c.spans != nil {
 		_ = c.spans.Close()
-		c.spans = nil
 	}
 }
 
@@ -112,11 +103,10 @@ func (c *blockScan) close() {
 // fastest.
 func (c *blockScan) spansFrom(s *snapshot, from int64, n int) ([]*format.Span, error) {
 	if c.spans == nil {
-		it, err := c.iterator(format.RangeSpan, s.spanned, from)
-		if err != nil {
+		var err error
+		if c.spans, err = c.iterator(format.RangeSpan, s.spanned, from); err != nil {
 			return nil, err
 		}
-		c.spans = it
 	}
 	var spans []*format.Span
 	for ok := c.spans.SeekGE(format.TimeKey(format.RangeSpan, from)); ok && len(spans) < n; ok = c.spans.Next() {

@@ -128,7 +128,7 @@ func (bs *blockStore) findAfter(s *snapshot, p format.Place) (int64, error) {
 	}
 	defer it.Close()
 	if p.Before(bs.snap.Load().Floor.Place) {
-		return 0, ErrTrimmed // see blockScan.open
+		return 0, ErrTrimmed // see blockScan.iterator
 	}
 	for ok := it.SeekGE(format.SeqKey(p.Epoch, p.Seq)); ok; ok = it.Next() {
 		epoch, seq, valid := format.ParseSeqKey(it.Key())

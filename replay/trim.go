@@ -2,6 +2,7 @@ package replay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -50,11 +51,8 @@ func (l *Log) trim(ctx context.Context, maxBytes int64) error {
 	if l.cfg.Retention == 0 {
 		return nil
 	}
-	var s *snapshot
+	s := l.snap.Load()
 	for ctx.Err() == nil {
-		if s == nil {
-			s = l.snap.Load()
-		}
 		if s.err != nil || s.Oldest == (format.Point{}) {
 			return nil
 		}
@@ -93,7 +91,7 @@ func (l *Log) trim(ctx context.Context, maxBytes int64) error {
 		if done && !more {
 			return nil
 		}
-		s = nil
+		s = l.snap.Load()
 	}
 	return ctx.Err()
 }
@@ -276,16 +274,13 @@ func (l *Log) drop(last *blockIndex, ptr format.BlockPointer, oldest format.Poin
 
 	batch := l.store.Pebble().NewBatch()
 	defer l.store.CloseBatch(batch)
-	if err := logstore.DeleteThrough(batch, next.Floor, last.Epoch, last.LastSeq); err != nil {
-		return false, err
-	}
-	if err := logstore.PutMeta(batch, format.MetaState, format.AppendState(nil, &next.State)); err != nil {
-		return false, err
-	}
+	err = errors.Join(logstore.DeleteThrough(batch, next.Floor, last.Epoch, last.LastSeq),
+		logstore.PutMeta(batch, format.MetaState, format.AppendState(nil, &next.State)))
 	if len(next.uses) < len(old.uses) {
-		if err := logstore.PutUses(batch, old.uses, next.uses); err != nil {
-			return false, err
-		}
+		err = errors.Join(err, logstore.PutUses(batch, old.uses, next.uses))
+	}
+	if err != nil {
+		return false, err
 	}
 	// Not synced: should it be lost, the next trim does it again. Nothing can be half done.
 	if err := l.store.Commit(batch, false); err != nil {
