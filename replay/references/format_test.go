@@ -100,7 +100,7 @@ func TestUIDOrder(t *testing.T) {
 
 // TestVersion1: a store of version 1 becomes one of this version, unless it is only read or copied.
 func TestVersion1(t *testing.T) {
-	s := openTest(t, Config{})
+	s := openTest(t, Config{Links: LinksOn})
 	do(t, s, 1, like(1, 10, 1, 100))
 	old := binary.BigEndian.AppendUint32(nil, 1)
 	old = append(old, appendFormat(nil, s.codec.prefixBits)[4:]...)
@@ -124,6 +124,9 @@ func TestVersion1(t *testing.T) {
 		}
 		if version, err := s.FormatVersion(); err != nil || (version == 1) != readOnly {
 			t.Errorf("read only %t: version %d, %v", readOnly, version, err)
+		}
+		if on, built, err := s.LinksProgress(); err != nil || !on || built == 1 {
+			t.Errorf("read only %t: links %t, built %g, %v; the older ones do not count", readOnly, on, built, err)
 		}
 	}
 	_ = s.Close()

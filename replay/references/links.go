@@ -50,14 +50,17 @@ func decodeLinkState(b []byte) linkState {
 	return l
 }
 
-// loadLinks reads whether there are links, and switches them on or off as Config says.
-func (s *Store) loadLinks() error {
+// loadLinks reads whether there are links, and switches them on or off as Config says. Those of an
+// older format are built again: by this store, or if it is only read, by the next.
+func (s *Store) loadLinks(older bool) error {
 	value, on, err := s.db.Value(metaKey(metaLinks))
 	if err != nil {
 		return err
 	}
 	l := linkState{on: on}
-	if on {
+	if on && older {
+		l.next = rangeRecord.start()
+	} else if on {
 		l = decodeLinkState(value)
 	}
 	s.commits.links.Store(&l)

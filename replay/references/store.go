@@ -35,7 +35,6 @@ type Store struct {
 	db      *pebbleguard.DB
 	codec   UIDCodec
 	metrics *metrics
-	older   bool // it was of an older format when it was opened
 
 	hydration hydration
 	commits   commits
@@ -100,7 +99,7 @@ func (s *Store) load() error {
 	if err != nil {
 		return err
 	}
-	bits := uint(s.cfg.PrefixBits)
+	bits, older := uint(s.cfg.PrefixBits), false
 	switch {
 	case formed:
 		if s.codec.prefixBits, err = decodeFormat(format); err != nil {
@@ -112,8 +111,8 @@ func (s *Store) load() error {
 		if bits != 0 && bits != s.codec.prefixBits {
 			return fmt.Errorf("%w: it was made for %d, the UID store has %d", errPrefixBits, s.codec.prefixBits, bits)
 		}
-		s.older = !bytes.Equal(format, appendFormat(nil, s.codec.prefixBits))
-		if s.older && !s.cfg.ReadOnly {
+		older = !bytes.Equal(format, appendFormat(nil, s.codec.prefixBits))
+		if older && !s.cfg.ReadOnly {
 			if err := s.form(); err != nil {
 				return err
 			}
@@ -145,7 +144,7 @@ func (s *Store) load() error {
 	s.commits.state.Store(&st)
 	s.commits.flushed.Store(&st)
 	s.commits.moved()
-	if err := s.loadLinks(); err != nil {
+	if err := s.loadLinks(older); err != nil {
 		return err
 	}
 	s.hydration = newHydration(s.codec, &s.overlay, st, s.cfg.AccountBytes)

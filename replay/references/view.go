@@ -30,9 +30,7 @@ func (s *Store) View() (*View, error) {
 		s.using.RUnlock()
 		return nil, fmt.Errorf("read references: %w", err)
 	}
-	v := &View{Codec: s.codec, it: it, using: &s.using}
-	// Open would drop the links of an older format.
-	v.LinksComplete = links.on && links.next == nil && !(s.older && s.cfg.ReadOnly)
+	v := &View{Codec: s.codec, LinksComplete: links.on && links.next == nil, it: it, using: &s.using}
 	at, err := metaValue(v.Get, metaState, decodeState) // what commits keep may be newer
 	if err != nil {
 		_ = v.Close() // after a failed read it says nothing more
