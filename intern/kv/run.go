@@ -3,6 +3,7 @@ package kv
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 )
@@ -71,11 +72,8 @@ func Retry(ctx context.Context, attempt func() error) error {
 		if err == nil || !Retryable(err) {
 			return err
 		}
-		if ctx.Err() != nil {
-			return errors.Join(context.Cause(ctx), err)
-		}
 		if ended := Sleep(ctx, Pause(attempts, err)); ended != nil {
-			return errors.Join(ended, err)
+			return fmt.Errorf("%w: %w", ended, err)
 		}
 	}
 }
@@ -108,7 +106,7 @@ func ScanAll(ctx context.Context, s Store, r Range, chunk int, fn func(Pair) err
 			attempts = 1 // there was progress
 		default:
 			if ended := Sleep(ctx, Pause(attempts, err)); ended != nil {
-				return errors.Join(ended, err)
+				return fmt.Errorf("%w: %w", ended, err)
 			}
 			attempts++
 		}
