@@ -67,7 +67,7 @@ func (c *Client) giveV2(k *conn, raw []byte, yield func(Event, error) bool) erro
 	case m.event.Kind != "":
 		return c.offer(m.event, yield)
 	case m.info.Name == InfoClamped && c.strict():
-		return fmt.Errorf("%w: %s", errOutdated, m.info.Message)
+		return errOutdated // the server says that it begins with the oldest event
 	case m.info.Name == InfoHeartbeat:
 		c.expectHeartbeats(k, true)
 		c.progress.reach(m.info.Cursor, m.info.TimeUS)
