@@ -280,8 +280,8 @@ func (c *Client) run(ctx context.Context, yield func(Event, error) bool) error {
 	}
 }
 
-// connection reads one connection to its end. It says whether the connection was of use: a message
-// was taken, or it lasted.
+// connection reads one connection to its end. It says whether the connection was of use: the
+// subscription came further, or it lasted.
 func (c *Client) connection(ctx context.Context, i int, yield func(Event, error) bool) (useful bool, err error) {
 	k, err := c.connect(ctx, i)
 	if err != nil {
@@ -289,7 +289,7 @@ func (c *Client) connection(ctx context.Context, i int, yield func(Event, error)
 		c.counts.failures.Add(1)
 		return false, err
 	}
-	made := time.Now() // an attempt that fails may take long, too
+	made, from := time.Now(), c.Cursor() // an attempt that fails may take long, too
 	c.counts.connects.Add(1)
 	if s := c.servers[i]; s != c.last {
 		if c.last != nil {
@@ -303,30 +303,29 @@ func (c *Client) connection(ctx context.Context, i int, yield func(Event, error)
 		c.mu.Unlock()
 		k.close()
 		c.counts.disconnects.Add(1)
-		useful = useful || time.Since(made) > healthyAfter
+		useful = c.Cursor() != from || time.Since(made) > healthyAfter
 	}()
 	defer context.AfterFunc(ctx, func() { k.ws.Close() })()
 	for ctx.Err() == nil { // what has been read ahead would go on
 		kind, msg, err := k.read()
 		if err != nil {
-			return useful, c.reason(k, err)
+			return false, c.reason(k, err)
 		}
 		c.served = true
 		c.counts.bytes.Add(int64(len(msg)))
 		var own []byte
 		if kind == websocket.BinaryMessage {
 			if own, err = c.decoder.decode(ctx, msg); err != nil {
-				return useful, err
+				return false, err
 			}
 		} else {
 			own = slices.Clone(msg)
 		}
 		if err := c.give(k, own, yield); err != nil {
-			return useful, err
+			return false, err
 		}
-		useful = true
 	}
-	return useful, context.Cause(ctx)
+	return false, context.Cause(ctx)
 }
 
 // connect makes a connection to server i that has the newest options.

@@ -20,12 +20,12 @@
 //
 // # Each event once
 //
-// A connection that ends, for whatever reason, is made anew after a pause that grows with each
-// attempt. It goes on after the last position that was given out, without a gap or a repeat. That
-// also holds if the server has restarted, or another instance behind the same relay answers. Only
-// whole messages count, so it does not matter where in a frame a connection breaks. Where events
-// are gone for good, since the cursor's place was trimmed from the server's log or the relay lost
-// them, Config.OnInfo is called. With Config.Strict the former is an error.
+// A connection that ends, for whatever reason, is made anew after a pause that grows until
+// something new comes. It goes on after the last position that was given out, without a gap or a
+// repeat. That also holds if the server has restarted, or another instance behind the same relay
+// answers. Only whole messages count, so it does not matter where in a frame a connection breaks.
+// Where events are gone for good, since the cursor's place was trimmed from the server's log or the
+// relay lost them, Config.OnInfo is called. With Config.Strict the former is an error.
 //
 // Whether a server has positions shows in its first event. A plain Jetstream has none. There the
 // client goes back to the time of the last event, less Config.Overlap, and drops by their content
@@ -46,10 +46,11 @@
 //
 // # Heartbeats
 //
-// A connection over which nothing comes for Config.Silence is given up; pings make sure that a
-// server that lives says something. A millrace is asked for heartbeats too, which say how far its
-// log has been read for this client. They move Client.Cursor while nothing matches; OnInfo and
-// OnWait may store it. If a server answers pings but sends no heartbeats, the client disconnects.
+// A connection over which nothing comes for Config.Silence is given up, or less than 1 KiB of a
+// message that has begun; pings make sure that a server that lives says something. A millrace is
+// asked for heartbeats too, which say how far its log has been read for this client. They move
+// Client.Cursor while nothing matches; OnInfo and OnWait may store it. If a server answers pings
+// but sends no heartbeats, the client disconnects.
 //
 // # Errors
 //

@@ -232,29 +232,41 @@ func TestBackoffWhereNothingAnswers(t *testing.T) {
 	})
 }
 
-// The pause grows also where a message comes over each connection, but its dictionary does not.
-func TestBackoffWithoutDictionary(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		events, _ := fakeHandler(func(_ int, ws *websocket.Conn) {
-			_ = ws.WriteMessage(websocket.BinaryMessage, []byte{0x28, 0xb5, 0x2f, 0xfd, 0x23, 0xd1, 0x2f, 1, 0, 2, 0x11, 0, 0, '{', '}'}) // of dictionary 77777
+// The pause grows also where a message comes over each connection, but nothing new, or nothing that
+// can be read.
+func TestBackoffWithoutProgress(t *testing.T) {
+	const ofDictionary77777 = "\x28\xb5\x2f\xfd\x23\xd1\x2f\x01\x00\x02\x11\x00\x00{}"
+	for msg, kind := range map[string]int{
+		ofDictionary77777: websocket.BinaryMessage,
+		oneEvent:          websocket.TextMessage,
+		`{"kind":"info","info":{"name":"cursor_clamped"}}`: websocket.TextMessage,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			events, _ := fakeHandler(func(_ int, ws *websocket.Conn) {
+				_ = ws.WriteMessage(kind, []byte(msg))
+				_ = ws.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseServiceRestart, ""))
+			})
+			ctx, cancel := context.WithCancelCause(t.Context())
+			var waits []time.Duration
+			c := servePipes(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if strings.HasPrefix(r.URL.Path, "/dictionaries/") {
+					http.Error(w, "not now", http.StatusServiceUnavailable)
+					return
+				}
+				events.ServeHTTP(w, r)
+			}), client.Config{Compress: true, MinBackoff: time.Second, OnInfo: func(client.Info) {}, OnDisconnect: func(_ error, wait time.Duration) {
+				if waits = append(waits, wait); len(waits) == 5 {
+					cancel(io.EOF)
+				}
+			}})
+			for range c.Events(ctx) {
+			}
+			// A pause is at least half of its base, which doubles.
+			if len(waits) < 5 || waits[4] < 8*time.Second {
+				t.Errorf("%q: pauses of %v", msg, waits)
+			}
 		})
-		ctx, cancel := context.WithCancelCause(t.Context())
-		var waits []time.Duration
-		c := servePipes(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if strings.HasPrefix(r.URL.Path, "/dictionaries/") {
-				http.Error(w, "not now", http.StatusServiceUnavailable)
-				return
-			}
-			events.ServeHTTP(w, r)
-		}), client.Config{Compress: true, MinBackoff: time.Second, OnDisconnect: func(_ error, wait time.Duration) {
-			if waits = append(waits, wait); len(waits) == 5 {
-				cancel(io.EOF)
-			}
-		}})
-		if err := firstErrorOf(ctx, c); !errors.Is(err, io.EOF) || waits[len(waits)-1] < 8*time.Second {
-			t.Errorf("%v after pauses of %v", err, waits)
-		}
-	})
+	}
 }
 
 // A client that is stopped waits for no answer to its handshake.
