@@ -357,7 +357,10 @@ func (c *Client) connect(ctx context.Context, i int) (*conn, error) {
 		}
 		return nil, err
 	}
-	if !c.v2 { // events of v2's wire do not show whether the server is a millrace
+	switch {
+	case kind == kindMillrace:
+		k.live.heartbeat = c.cfg.Heartbeat
+	case !c.v2: // whose events do not show whether the server is a millrace
 		k.live.heartbeat = s.heartbeat
 	}
 	c.decoder.refused = false

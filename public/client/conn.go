@@ -35,6 +35,9 @@ var errLongHandshake = errors.New("the answer has no end")
 // silentHeartbeats is how many heartbeats a millrace may miss.
 const silentHeartbeats = 3
 
+// minArriving is how many bytes of a message must come in the time in which some message must.
+const minArriving = 1 << 10
+
 // liveConn is a connection on which it is noticed that the other side is silent. Reads are those of
 // one goroutine, which also sets the fields.
 type liveConn struct {
@@ -47,6 +50,7 @@ type liveConn struct {
 	heartbeat time.Duration // for a message to come; 0: it need not
 	messages  int           // that came
 	arriving  bool          // a part of the next one has come
+	came      int           // bytes since waiting began
 	seen      int           // of messages, when waiting began
 	waiting   time.Time     // when waiting began
 }
@@ -64,19 +68,20 @@ func (c *liveConn) Read(p []byte) (int, error) {
 	switch {
 	case c.seen != c.messages || c.waiting.IsZero():
 		c.onWait()
-		c.seen, c.waiting = c.messages, time.Now()
-	case c.arriving:
-		c.waiting = time.Now() // a large message takes long over a slow connection
+		c.seen, c.waiting, c.came = c.messages, time.Now(), 0
+	case c.arriving && c.came >= minArriving: // a large message takes long over a slow connection
+		c.waiting, c.came = time.Now(), 0
 	}
 	deadline := time.Now().Add(c.silence)
 	due := c.waiting.Add(max(c.silence, silentHeartbeats*c.heartbeat))
-	if c.heartbeat > 0 && due.Before(deadline) {
+	if (c.heartbeat > 0 || c.arriving) && due.Before(deadline) {
 		deadline = due
 	}
 	if err := c.SetReadDeadline(deadline); err != nil {
 		return 0, err
 	}
 	n, err := c.Conn.Read(p)
+	c.came += n
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		err = fmt.Errorf("%w for %v", ErrSilent, time.Since(c.waiting).Round(time.Millisecond))
 	}
@@ -215,7 +220,7 @@ func (k *conn) writeLocked(msg []byte) error {
 func (k *conn) read() (kind int, msg []byte, err error) {
 	kind, r, err := k.ws.NextReader()
 	if err == nil {
-		k.live.arriving = true
+		k.live.arriving, k.live.came = true, minArriving // waiting begins anew
 		k.buf.Reset()
 		_, err = k.buf.ReadFrom(r)
 		k.live.arriving = false

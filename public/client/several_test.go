@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -134,26 +135,28 @@ func follow(t *testing.T, c *client.Client, first, n int) time.Duration {
 	return time.Since(begun)
 }
 
-// TestSilentServerIsLeft: one that sends nothing for three heartbeats is left, though it answers
-// pings; the next one goes on after the last position.
+// TestSilentServerIsLeft: one that sends nothing for three heartbeats, not even once, is left,
+// though it answers pings; the next one goes on after the last position.
 func TestSilentServerIsLeft(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := &scripted{say: func(ws *websocket.Conn) { events(ws, 1, 3) }}
-		b := &scripted{say: func(ws *websocket.Conn) { events(ws, 3, 6) }}
-		a.reach(3)
-		b.reach(3)
-		var reasons []error
-		c := several(t, client.Config{OnDisconnect: func(err error, _ time.Duration) { reasons = append(reasons, err) }}, a, b)
-		if took := follow(t, c, 1, 6); took != 6*time.Second {
-			t.Errorf("it took %v", took)
-		}
-		if len(reasons) != 1 || !errors.Is(reasons[0], client.ErrSilent) || !strings.HasPrefix(reasons[0].Error(), "ws://s0/subscribe: ") {
-			t.Errorf("left for %v", reasons)
-		}
-		if got := a.asked() + "/" + b.asked(); got != "/b7e1c0-3-0" || c.Stats().Switches != 1 || c.Stats().Duplicates != 1 {
-			t.Errorf("asked for %s; %+v", got, c.Stats())
-		}
-	})
+	for said, asked := range map[int]string{0: "/", 3: "/b7e1c0-3-0"} {
+		synctest.Test(t, func(t *testing.T) {
+			a := &scripted{say: func(ws *websocket.Conn) { events(ws, 1, said) }}
+			b := &scripted{say: func(ws *websocket.Conn) { events(ws, max(1, said), 6) }}
+			a.reach(3)
+			b.reach(3)
+			var reasons []error
+			c := several(t, client.Config{OnDisconnect: func(err error, _ time.Duration) { reasons = append(reasons, err) }}, a, b)
+			if took := follow(t, c, 1, 6); took != 6*time.Second {
+				t.Errorf("it took %v", took)
+			}
+			if len(reasons) != 1 || !errors.Is(reasons[0], client.ErrSilent) || !strings.HasPrefix(reasons[0].Error(), "ws://s0/subscribe: ") {
+				t.Errorf("left for %v", reasons)
+			}
+			if got := a.asked() + "/" + b.asked(); got != asked || c.Stats().Switches != 1 || c.Stats().Duplicates != int64(min(1, said)) {
+				t.Errorf("asked for %s; %+v", got, c.Stats())
+			}
+		})
+	}
 }
 
 // TestLaggingServerIsLeft: one that has not reached what another has had for Config.Lag is left,
@@ -352,25 +355,30 @@ func TestServersOfTwoWires(t *testing.T) {
 }
 
 // TestLargeEventOverSlowConnections: a server that is sending an event is not silent, however long
-// that takes.
+// that takes, unless next to nothing comes.
 func TestLargeEventOverSlowConnections(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		slow := &scripted{say: func(ws *websocket.Conn) {
-			events(ws, 1, 3)
-			msg := []byte(`{"did":"did:plc:a","time_us":1790000000000004,"kind":"identity","identity":{"did":"did:plc:a","seq":4},"cursor":"b7e1c0-4-0"}`)
-			for _, b := range append([]byte{0x81, byte(len(msg))}, msg...) { // a frame of text
-				if _, err := ws.NetConn().Write([]byte{b}); err != nil {
-					return
+	for _, tc := range []struct{ bytes, left int }{{300, 0}, {100, 1}} {
+		synctest.Test(t, func(t *testing.T) {
+			msg := fmt.Sprintf(`{"did":"did:plc:a","time_us":1790000000000004,"kind":"identity","identity":{"did":"did:plc:a","seq":4},"cursor":"b7e1c0-4-0","pad":"%30000d"}`, 0)
+			slow := &scripted{say: func(ws *websocket.Conn) {
+				events(ws, 1, 3)
+				frame := append([]byte{0x81, 126, byte(len(msg) >> 8), byte(len(msg))}, msg...) // of text
+				for part := range slices.Chunk(frame, tc.bytes) {
+					if _, err := ws.NetConn().Write(part); err != nil {
+						return
+					}
+					time.Sleep(time.Second) // of the bubble
 				}
-				time.Sleep(time.Second) // of the bubble
+			}}
+			next := &scripted{say: func(ws *websocket.Conn) { events(ws, 4, 4) }}
+			slow.reach(3)
+			next.reach(3)
+			c := several(t, client.Config{OnDisconnect: func(error, time.Duration) {}}, slow, next)
+			if took := follow(t, c, 1, 4); c.Stats().Disconnects != int64(tc.left)+1 {
+				t.Errorf("%d bytes a second: it took %v, and %+v", tc.bytes, took, c.Stats())
 			}
-		}}
-		slow.reach(3)
-		c := several(t, client.Config{OnDisconnect: func(error, time.Duration) {}}, slow, slow)
-		if took := follow(t, c, 1, 4); took > 3*time.Minute || c.Stats().Disconnects > 1 {
-			t.Errorf("it took %v, and %+v", took, c.Stats())
-		}
-	})
+		})
+	}
 }
 
 // TestRefusalsAndShortWaits: one that refused is asked again though another, which fails each time,
