@@ -170,12 +170,11 @@ func (a *lookupAPI) takeBatchTurn(r *http.Request) (done func(), err error) {
 // handleUIDOf answers GET /uid?did=… and /uid?uri=….
 func (a *lookupAPI) handleUIDOf(_ http.ResponseWriter, r *http.Request) (any, error) {
 	q := r.URL.Query()
-	did, uri := q.Get("did"), q.Get("uri")
-	if (did == "") == (uri == "") {
+	l := lookup{strings: append(q["did"], q["uri"]...)}
+	if len(l.strings) != 1 {
 		return nil, errors.New("ask for one of /uid?did=<DID>, /uid?uri=<AT URI> and /uid/<UID>")
 	}
-	l := lookup{strings: []string{did + uri}}
-	if isURI(l.strings[0]) != (uri != "") {
+	if isURI(l.strings[0]) != q.Has("uri") {
 		return nil, fmt.Errorf("%.200q: a DID is asked for with did=, an AT URI (at://…) with uri=", l.strings[0])
 	}
 	if err := a.run(r.Context(), &l); err != nil {
