@@ -199,7 +199,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 				t.Fatal(err)
 			}
 			return serveArgs(dir, "--relay", relay)
-		}, "", exitFailed, []string{"belongs to another UID store", "move the log's directory away"}},
+		}, "", exitFailed, []string{"belongs to another UID store", "skip-ahead", "move the log's directory away"}},
 		{"log of a newer version", func(t *testing.T, dir string) []string {
 			relay := madeLog(t, dir)
 			setMeta(t, filepath.Join(dir, "data", "log"), "format", binary.BigEndian.AppendUint32(nil, 99))

@@ -68,7 +68,7 @@ func (c *config) checkEmptyUIDStore(location string) error {
 		return nil //nolint:nilerr // opening it says what is wrong
 	default:
 		return advise(fmt.Errorf("the log belongs to another UID store: its UIDs are of store %s, and there is none in %s", found.UIDStore, location),
-			"Put that back (a dump with millrace intern import), give --intern=fdb if its UIDs are in FoundationDB or --intern=off for none, or move the log's directory away to begin an empty log.")
+			"Put that back (a dump with millrace intern import, and if it is older than the log, millrace intern skip-ahead after it), give --intern=fdb if its UIDs are in FoundationDB or --intern=off for none, or move the log's directory away to begin an empty log.")
 	}
 }
 

@@ -87,6 +87,9 @@ func (j *internJob) run(ctx context.Context, args []string, stdout, stderr io.Wr
 			return fmt.Errorf("read the dump: %w", err)
 		}
 		defer f.Close()
+		if err := rewind(f); err != nil {
+			return fmt.Errorf("a dump is read twice, and this one can be read once: %w", err)
+		}
 		if j.dump, err = intern.CheckDump(ctx, f); err != nil {
 			return err
 		}
