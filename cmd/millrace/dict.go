@@ -180,7 +180,12 @@ func loadDictionaries(paths []string) ([]namedDictionary, error) {
 
 // readDictionary reads a dictionary's file. Errors begin with what it is for.
 func readDictionary(what, path string) (*dict.Dictionary, error) {
-	raw, err := os.ReadFile(path)
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	defer f.Close()
+	raw, err := io.ReadAll(io.LimitReader(f, dict.MaxBytes+1)) // of a larger one Parse refuses that
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}

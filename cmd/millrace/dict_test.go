@@ -286,6 +286,9 @@ func TestDictRefuses(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	writeFile(t, "40404.zdict", "")
+	if err := os.Truncate(writeFile(t, "long", ""), 8<<20); err != nil {
+		t.Fatal(err)
+	}
 	few, text := filepath.Join(dir, "few"), filepath.Join(dir, "text")
 	if err := os.WriteFile(few, []byte(strings.Join(dictEvents(5), "\n")), 0o600); err != nil {
 		t.Fatal(err)
@@ -323,6 +326,7 @@ func TestDictRefuses(t *testing.T) {
 		{"inspect", true, "usage: millrace dict inspect FILE…"},
 		{"inspect " + text, false, "not a zstd dictionary"},
 		{"inspect " + filepath.Join(dir, "absent"), false, "absent"},
+		{"inspect long", false, "it has 2097153 bytes"}, // what is read of it
 	} {
 		err := runDict(t.Context(), strings.Fields(tc.args), &bytes.Buffer{}, &bytes.Buffer{})
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
