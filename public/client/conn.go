@@ -48,10 +48,9 @@ type liveConn struct {
 	handshake int           // bytes that came during the handshake
 	started   bool          // it is done
 	heartbeat time.Duration // for a message to come; 0: it need not
-	messages  int           // that came
+	taken     bool          // waiting for the next message has not begun
 	arriving  bool          // a part of the next one has come
 	came      int           // bytes since waiting began
-	seen      int           // of messages, when waiting began
 	waiting   time.Time     // when waiting began
 }
 
@@ -66,9 +65,9 @@ func (c *liveConn) Read(p []byte) (int, error) {
 		return n, err
 	}
 	switch {
-	case c.seen != c.messages || c.waiting.IsZero():
+	case c.taken:
 		c.onWait()
-		c.seen, c.waiting, c.came = c.messages, time.Now(), 0
+		c.taken, c.waiting, c.came = false, time.Now(), 0
 	case c.arriving && c.came >= minArriving: // a large message takes long over a slow connection
 		c.waiting, c.came = time.Now(), 0
 	}
@@ -103,7 +102,7 @@ type conn struct {
 
 // dial connects and shakes hands.
 func (c *Client) dial(ctx context.Context, s *server, query string) (*conn, error) {
-	live := &liveConn{silence: c.cfg.Silence, onWait: c.cfg.OnWait}
+	live := &liveConn{silence: c.cfg.Silence, onWait: c.cfg.OnWait, taken: true}
 	stop := func() bool { return true }
 	defer func() { stop() }()
 	d := websocket.Dialer{
@@ -228,7 +227,7 @@ func (k *conn) read() (kind int, msg []byte, err error) {
 	if err != nil {
 		return 0, nil, endOf(err)
 	}
-	k.live.messages++
+	k.live.taken = true
 	return kind, k.buf.Bytes(), nil
 }
 
