@@ -31,9 +31,6 @@ const (
 	dayMagic = "mrday\x00\x00\x01"
 )
 
-// errDay is the error of a file that is no day of samples.
-var errDay = errors.New("it is damaged, or of another version")
-
 // sample is what the page's curves show of one minute.
 type sample struct {
 	Minute      uint32 // since 1970; 0: there is none
@@ -149,7 +146,7 @@ func (d *day) load(name string) error {
 	rest, ok := bytes.CutPrefix(b, []byte(dayMagic))
 	size := binary.Size(d.samples)
 	if !ok || len(rest) != size+crc32.Size || binary.LittleEndian.Uint32(rest[size:]) != checksum(rest[:size]) {
-		return errDay
+		return errors.New("it is damaged, or of another version")
 	}
 	_, err = binary.Decode(rest[:size], binary.LittleEndian, &d.samples)
 	return err

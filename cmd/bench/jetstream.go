@@ -212,8 +212,6 @@ func readSlice(ctx context.Context, blocks []byte) (*repo.Repo, error) {
 	}
 }
 
-var errOtherCID = errors.New("the record has another CID")
-
 // readRecord fills in the record and its CID. The record is looked for in the tree by its path.
 func readRecord(ctx context.Context, c *relaysim.JetstreamCommit, slice *repo.Repo, op *comatproto.SyncSubscribeRepos_RepoOp) error {
 	found, data, err := slice.GetRecordBytes(ctx, op.Path)
@@ -221,7 +219,7 @@ func readRecord(ctx context.Context, c *relaysim.JetstreamCommit, slice *repo.Re
 		return err
 	}
 	if c.CID = found.String(); op.Cid == nil || c.CID != op.Cid.String() {
-		return errOtherCID
+		return errors.New("the record has another CID")
 	}
 	record, err := atdata.UnmarshalCBOR(*data)
 	if err != nil {

@@ -60,9 +60,6 @@ func (p *producer) begin(seq int64) {
 	p.current.Store(p.now)
 }
 
-// errStopped is what do returns once its context has ended.
-var errStopped = errors.New("the producer has stopped")
-
 // do runs f between two frames, in the producer's goroutine, and returns its error.
 func (p *producer) do(ctx context.Context, f func() error) error {
 	done := make(chan error, 1)
@@ -70,7 +67,7 @@ func (p *producer) do(ctx context.Context, f func() error) error {
 	case p.commands <- func() { done <- f() }:
 		return <-done
 	case <-ctx.Done():
-		return errStopped
+		return errors.New("the producer has stopped")
 	}
 }
 
@@ -200,12 +197,10 @@ func (p *producer) renumber(seq int64) {
 	p.cfg.Logger.Info("numbering began anew", "epoch", p.now.epoch, "old_seq", old.seq, "seq", seq)
 }
 
-var errNoOldNumbering = errors.New("there is no older numbering to come back to")
-
 // comeback returns to the numbering before this one, as a host does that was away for a while.
 func (p *producer) comeback() error {
 	if p.old == nil {
-		return errNoOldNumbering
+		return errors.New("there is no older numbering to come back to")
 	}
 	p.now, p.old = p.old, p.now
 	p.now.win.reopen()

@@ -22,8 +22,6 @@ const (
 	maxHeader     = 16 << 10
 )
 
-var errShutdown = errors.New("relaysim is stopping")
-
 // New makes the relay that cfg describes, and its world, which takes a second or so. The caller
 // must call Serve.
 func New(cfg Config) (*Relay, error) {

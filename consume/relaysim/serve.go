@@ -134,7 +134,7 @@ func (r *Relay) end() {
 	r.mu.Lock()
 	r.ended = true
 	r.mu.Unlock()
-	r.disconnect(errShutdown, 0)
+	r.disconnect(errors.New("relaysim is stopping"), 0)
 	r.consumers.Wait()
 }
 

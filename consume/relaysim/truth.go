@@ -92,8 +92,6 @@ func truthKey(kind holeKind) string {
 	return map[holeKind]string{holeDID: `"did":"`, holeRev: `"rev":"`, holeRKey: `"rkey":"`, holeSeq: `"seq":`, holeTime: `"time":"`}[kind]
 }
 
-var errHole = errors.New("no place for a hole in the JSON")
-
 // addTruth makes the truth lines of the template's frame.
 func (t *template) addTruth(frame []byte) error {
 	expected, err := expect(frame)
@@ -137,7 +135,7 @@ func (t *template) addLine(e expectation) error {
 		key := truthKey(kind)
 		before, after, ok := strings.Cut(rest, key)
 		if !ok {
-			return errHole
+			return errors.New("no place for a hole in the JSON")
 		}
 		p.text(before + key)
 		p.hole(kind, uint16(rkey))
