@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -141,12 +140,9 @@ func TestSealReferences(t *testing.T) {
 func TestLoneGap(t *testing.T) {
 	store, names := newReferenceStore(t), newRefNames()
 	cfg := Config{Log: &fakeLog{}, InFlightBytes: 8 << 20, References: store, NewResolver: func() Resolver { return names }}
-	err := runPipelineWith(t, cfg, func(ctx context.Context, p *Pipeline) error {
-		f := emptyFrame(t, 9)
-		f.Gap = &consume.Gap{FromEpoch: 1, From: 1, ToEpoch: 1, To: 9}
-		return p.Handle(ctx, f)
-	})
-	if err != nil {
+	f := emptyFrame(t, 9)
+	f.Gap = &consume.Gap{FromEpoch: 1, From: 1, ToEpoch: 1, To: 9}
+	if err := runPipelineWith(t, cfg, send(f)); err != nil {
 		t.Fatal(err)
 	}
 	if store.InexactSince() == 0 || store.Position().Seq != 9 {
@@ -239,9 +235,7 @@ func TestSince(t *testing.T) {
 	r := lateResolver{make(chan struct{}), store.first}
 	cfg := Config{Log: &fakeLog{}, InFlightBytes: 8 << 20, References: store, NewResolver: func() Resolver { return r },
 		hooks: testHooks{blockBytes: 1}}
-	err := runPipelineWith(t, cfg, func(ctx context.Context, p *Pipeline) error {
-		return errors.Join(p.Handle(ctx, identityFrame(t, 1)), p.Handle(ctx, identityFrame(t, 2)))
-	})
+	err := runPipelineWith(t, cfg, send(identityFrame(t, 1), identityFrame(t, 2)))
 	if err != nil || !slices.Equal(store.since, []uint64{7, 7}) {
 		t.Errorf("since %v, %v", store.since, err)
 	}

@@ -7,7 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"millrace/consume"
 	"millrace/consume/relaysim/testwait"
 	"millrace/replay/references"
 	"millrace/translate"
@@ -122,9 +121,6 @@ func TestStagesEndWithTheCause(t *testing.T) {
 			<-p.free
 		}
 	}
-	handle := func(f consume.Frame) func(context.Context, *Pipeline) error {
-		return func(ctx context.Context, p *Pipeline) error { return p.Handle(ctx, f) }
-	}
 	order := func(ctx context.Context, p *Pipeline) error { return p.order(ctx) }
 	hydrate := func(ctx context.Context, p *Pipeline) error { return p.hydrate(ctx) }
 	commit := func(ctx context.Context, p *Pipeline) error { return p.commit(ctx) }
@@ -143,12 +139,12 @@ func TestStagesEndWithTheCause(t *testing.T) {
 		"hydrate, its UIDs":      {func(p *Pipeline) { p.hydrates <- newJob() }, hydrate},
 		"commit, a job":          {func(*Pipeline) {}, commit},
 		"commit, its sealing":    {func(p *Pipeline) { p.commits <- newJob() }, commit},
-		"handle, the gate":       {func(p *Pipeline) { p.SetReading(false) }, handle(frame)},
-		"handle, a buffer":       {noRaws, handle(frame)},
-		"handle, a job":          {noJobs, handle(frame)},
-		"handle large, buffers":  {noRaws, handle(large)},
-		"handle large, a job":    {noJobs, handle(large)},
-		"handle large, its end":  {func(*Pipeline) {}, handle(large)},
+		"handle, the gate":       {func(p *Pipeline) { p.SetReading(false) }, send(frame)},
+		"handle, a buffer":       {noRaws, send(frame)},
+		"handle, a job":          {noJobs, send(frame)},
+		"handle large, buffers":  {noRaws, send(large)},
+		"handle large, a job":    {noJobs, send(large)},
+		"handle large, its end":  {func(*Pipeline) {}, send(large)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"maps"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,7 +15,6 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"millrace/consume"
 	"millrace/consume/relaysim/testwait"
 	"millrace/translate"
 )
@@ -29,17 +29,8 @@ func TestMetrics(t *testing.T) {
 	other := frameOf(t, 6, "#unknown", nothing{})
 	large := deletesFrame(t, 4, 1023)
 	large.Data = bytes.Replace(large.Data, []byte("a.b.c/x"), []byte("a.b.c x"), 1)
-	err := runPipelineWith(t, cfg, func(ctx context.Context, p *Pipeline) error {
-		for _, f := range []consume.Frame{
-			identityFrame(t, 1), identityFrame(t, 2), syncFrame(t, 3, "did:web:one.example.com", 5), large, deletesFrame(t, 5, 3), other,
-		} {
-			if err := p.Handle(ctx, f); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
+	frames := send(identityFrame(t, 1), identityFrame(t, 2), syncFrame(t, 3, "did:web:one.example.com", 5), large, deletesFrame(t, 5, 3), other)
+	if err := runPipelineWith(t, cfg, frames); err != nil {
 		t.Fatal(err)
 	}
 	want := map[string]float64{
@@ -90,11 +81,7 @@ func TestCounts(t *testing.T) {
 	p.metrics.panics.Inc()
 	want["millrace_translate_panics_total"] = 1
 	got := gather(t, reg)
-	for name := range got {
-		if !strings.HasPrefix(name, "millrace_translate_") {
-			delete(got, name)
-		}
-	}
+	maps.DeleteFunc(got, func(name string, _ float64) bool { return !strings.HasPrefix(name, "millrace_translate_") })
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
@@ -183,11 +170,7 @@ func TestPipelineMetrics(t *testing.T) {
 		if lag := got["millrace_pipeline_lag_seconds sum"]; lag < frames {
 			t.Errorf("%d blocks of a second or more had a lag of %v s together", frames, lag)
 		}
-		for name := range got {
-			if _, ok := want[name]; !ok {
-				delete(got, name)
-			}
-		}
+		maps.DeleteFunc(got, func(name string, _ float64) bool { _, ok := want[name]; return !ok })
 		if d := cmp.Diff(want, got, cmpopts.EquateApprox(0, 1e-6)); d != "" {
 			t.Errorf("-want +got:\n%s", d)
 		}
@@ -216,11 +199,7 @@ func TestStageMetrics(t *testing.T) {
 			want["millrace_pipeline_stage_seconds "+s.String()+" count"] = 1
 		}
 		got := gather(t, reg)
-		for name := range got {
-			if _, ok := want[name]; !ok {
-				delete(got, name)
-			}
-		}
+		maps.DeleteFunc(got, func(name string, _ float64) bool { _, ok := want[name]; return !ok })
 		if d := cmp.Diff(want, got); d != "" {
 			t.Errorf("-want +got:\n%s", d)
 		}

@@ -161,6 +161,18 @@ func runPipelineWith(t *testing.T, cfg Config, feed func(ctx context.Context, p 
 	return err
 }
 
+// send returns what gives a pipeline these frames.
+func send(frames ...consume.Frame) func(ctx context.Context, p *Pipeline) error {
+	return func(ctx context.Context, p *Pipeline) error {
+		for _, f := range frames {
+			if err := p.Handle(ctx, f); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
 // A block is sealed when its oldest frame is five milliseconds old, ends with a frame, and follows
 // the one before it. Nothing is lost at the end.
 func TestPipelineBlocks(t *testing.T) {
@@ -254,17 +266,12 @@ func TestPipelinePositions(t *testing.T) {
 func TestPipelineEpochs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &fakeLog{}
-		err := runPipeline(t, log, func(ctx context.Context, p *Pipeline) error {
-			for seq := int64(1); seq <= 10; seq++ {
-				f := identityFrame(t, seq)
-				f.Epoch = uint32(1 + seq/6)
-				if err := p.Handle(ctx, f); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if err != nil {
+		frames := make([]consume.Frame, 10)
+		for i := range frames {
+			frames[i] = identityFrame(t, int64(i+1))
+			frames[i].Epoch = uint32(1 + (i+1)/6)
+		}
+		if err := runPipeline(t, log, send(frames...)); err != nil {
 			t.Fatal(err)
 		}
 		if b := log.blocks(); len(b) != 2 || b[0].last != 5 || b[1].epoch != 2 || b[1].first != 6 {
@@ -391,9 +398,7 @@ func TestPipelineFailures(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				err := runPipeline(t, log, func(ctx context.Context, p *Pipeline) error {
-					return p.Handle(ctx, identityFrame(t, 1))
-				})
+				err := runPipeline(t, log, send(identityFrame(t, 1)))
 				if want := errors.Join(log.sealErr, log.appendErr); err == nil || !errors.Is(err, log.sealErr) && !errors.Is(err, log.appendErr) {
 					t.Errorf("Run returned %v, want %v", err, want)
 				}
@@ -506,20 +511,12 @@ func TestPipelineHostileBursts(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			log := &fakeLog{}
 			counts := slices.Concat([]int{1}, slices.Repeat([]int{1023}, 30), []int{1, 1023, 1000, 2})
-			cfg := Config{Log: log, InFlightBytes: inFlightBytes}
-			err := runPipelineWith(t, cfg, func(ctx context.Context, p *Pipeline) error {
-				for i, n := range counts {
-					f := deletesFrame(t, int64(i+1), n)
-					if i == 1 {
-						f.Gap = &consume.Gap{FromEpoch: 1, ToEpoch: 1, From: 1, To: 2}
-					}
-					if err := p.Handle(ctx, f); err != nil {
-						return err
-					}
-				}
-				return nil
-			})
-			if err != nil {
+			frames := make([]consume.Frame, len(counts))
+			for i, n := range counts {
+				frames[i] = deletesFrame(t, int64(i+1), n)
+			}
+			frames[1].Gap = &consume.Gap{FromEpoch: 1, ToEpoch: 1, From: 1, To: 2}
+			if err := runPipelineWith(t, Config{Log: log, InFlightBytes: inFlightBytes}, send(frames...)); err != nil {
 				t.Fatal(err)
 			}
 			perSeq, next := make([]int, len(counts)+1), int64(1)

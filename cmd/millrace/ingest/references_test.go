@@ -477,15 +477,7 @@ func TestReferencesInFlight(t *testing.T) {
 					close(allSealed)
 				}
 			}}, References: store, InFlightBytes: 8 << 20, NewResolver: func() Resolver { return names }, hooks: testHooks{blockBytes: blockBytes}}
-			err = runPipelineWith(t, cfg, func(ctx context.Context, p *Pipeline) error {
-				for _, f := range frames {
-					if err := p.Handle(ctx, f); err != nil {
-						return err
-					}
-				}
-				return nil
-			})
-			if err != nil {
+			if err := runPipelineWith(t, cfg, send(frames...)); err != nil {
 				t.Fatal(err)
 			}
 			had := make(map[string][]string)

@@ -295,7 +295,7 @@ func TestDroppedKeyStaysDropped(t *testing.T) {
 	}
 	_ = plc.SetFault("error")
 	cfg := Config{Log: log, InFlightBytes: 8 << 20, Verify: &Verification{Keys: keys, Chains: store, Sample: 1}}
-	if err := runPipelineWith(t, cfg, func(ctx context.Context, p *Pipeline) error { return p.Handle(ctx, identityFrame(t, 1)) }); err != nil {
+	if err := runPipelineWith(t, cfg, send(identityFrame(t, 1))); err != nil {
 		t.Fatal(err)
 	}
 	crashed := fs.CrashClone(vfs.CrashCloneCfg{})
