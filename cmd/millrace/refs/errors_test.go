@@ -313,10 +313,10 @@ func (f failingUIDs) Resolve(ctx context.Context, reqs []intern.Request, out []i
 	return errors.Join(f.resolve, f.fakeUIDs.Resolve(ctx, reqs, out))
 }
 
-// followedWorld returns one whose store has read its log.
-func followedWorld(t *testing.T, steps int, from references.Position) *importWorld {
+// followedWorld returns one of a seed whose store has read its log.
+func followedWorld(t *testing.T, seed uint64, steps int, from references.Position) *importWorld {
 	t.Helper()
-	w := newImportWorld(t, 11)
+	w := newImportWorld(t, seed)
 	t.Cleanup(func() { _ = w.store.Close() })
 	for range steps {
 		w.step()
@@ -329,7 +329,7 @@ func followedWorld(t *testing.T, steps int, from references.Position) *importWor
 
 // TestImportFails: what the UID store or the log fails with ends the import.
 func TestImportFails(t *testing.T) {
-	w := followedWorld(t, 30, references.Position{Epoch: 1})
+	w := followedWorld(t, 11, 30, references.Position{Epoch: 1})
 	const did = "did:web:1.example.com"
 	rows := func(n int, path string) string {
 		text := ""
@@ -363,7 +363,7 @@ func TestImportFails(t *testing.T) {
 // TestImportLimits: more records than UIDs are asked for at once are imported; references over the
 // limits are counted.
 func TestImportLimits(t *testing.T) {
-	w := followedWorld(t, 30, references.Position{Epoch: 1})
+	w := followedWorld(t, 11, 30, references.Position{Epoch: 1})
 	many, wide := "", ""
 	for n := range maxRequests {
 		many += fmt.Sprintf("did:web:many.example.com,app.bsky.feed.like,%d,subject.uri,did:web:s.example.com\n", n)
@@ -390,7 +390,7 @@ func TestImportLimits(t *testing.T) {
 // TestImportByRev: without a time a repository is as old as its rev, and the log from there on is
 // laid over it.
 func TestImportByRev(t *testing.T) {
-	w := followedWorld(t, 40, references.Position{Epoch: 1})
+	w := followedWorld(t, 11, 40, references.Position{Epoch: 1})
 	const did = "did:web:1.example.com"
 	done, err := w.run([][]byte{w.file(did, 20, false)}, time.Time{}, -1)
 	if diff := cmp.Diff(w.states[39][did], w.rows(did), cmpopts.EquateEmpty()); err != nil || done.Imported != 1 || done.Refused != 0 || diff != "" {
@@ -401,7 +401,7 @@ func TestImportByRev(t *testing.T) {
 // TestCheckBegins compares what the log has from the beginning of the table on, and says how far it
 // is; without references there is nothing to compare.
 func TestCheckBegins(t *testing.T) {
-	w := followedWorld(t, 30, references.Position{Epoch: 1, Seq: 8})
+	w := followedWorld(t, 11, 30, references.Position{Epoch: 1, Seq: 8})
 	seen := uint64(0)
 	c := Check{Store: w.store, Log: w.log, Progress: func(n uint64) { seen = n }}
 	if r, err := c.Run(t.Context()); err != nil || r.Events != 22 || seen != 22 || r.Records == 0 || r.Problems > 0 {
@@ -420,7 +420,7 @@ func TestCheckBegins(t *testing.T) {
 
 // TestCheckRepeated: operations that come again, from an epoch that started over, are no problem.
 func TestCheckRepeated(t *testing.T) {
-	w := followedWorld(t, 40, references.Position{Epoch: 1})
+	w := followedWorld(t, 11, 40, references.Position{Epoch: 1})
 	for _, e := range w.log.events[:20] {
 		e.Repeated, e.Seq, e.TimeUS = true, e.Seq+40, e.TimeUS+40*time.Minute.Microseconds()
 		w.log.events = append(w.log.events, e)
@@ -437,7 +437,7 @@ func TestCheckRepeated(t *testing.T) {
 // TestRowsPassRepeated: what came again after --as-of, from an epoch that started over, is not laid
 // over rows.
 func TestRowsPassRepeated(t *testing.T) {
-	w := followedWorld(t, 40, references.Position{Epoch: 1})
+	w := followedWorld(t, 11, 40, references.Position{Epoch: 1})
 	asOf := w.at.Add(30 * time.Minute)
 	for _, e := range w.log.events[:20] {
 		e.Repeated, e.Seq, e.TimeUS = true, e.Seq+40, e.TimeUS+80*time.Minute.Microseconds()

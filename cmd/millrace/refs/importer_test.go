@@ -399,17 +399,7 @@ func importOnce(t *testing.T, seed uint64, sum map[string]int) {
 // TestCheck: a row that the log does not have, one that is missing, and one with other references
 // are found. What the store has not read yet is not compared.
 func TestCheck(t *testing.T) {
-	w := newImportWorld(t, 1)
-	defer func() { _ = w.store.Close() }()
-	for range 60 {
-		w.step()
-	}
-	if err := w.store.Begin("", references.Position{Epoch: 1}); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.store.Follow(t.Context(), w.log, nil); err != nil {
-		t.Fatal(err)
-	}
+	w := followedWorld(t, 1, 60, references.Position{Epoch: 1})
 	for range 20 {
 		w.step()
 	}
@@ -460,7 +450,7 @@ func TestCheck(t *testing.T) {
 // TestImportedReferences: a reference has the UIDs of its subject and of the subject's DID.
 func TestImportedReferences(t *testing.T) {
 	const other = "did:web:s.example.com"
-	w := followedWorld(t, 30, references.Position{Epoch: 1})
+	w := followedWorld(t, 11, 30, references.Position{Epoch: 1})
 	for key, subject := range map[string]string{"1": other, "2": "at://" + other + "/a.b.c/1"} {
 		account := "did:web:new" + key + ".example.com"
 		row := fmt.Sprintf("%s,app.bsky.feed.like,%s,subject.uri,%s\n", account, key, subject)
@@ -476,12 +466,7 @@ func TestImportedReferences(t *testing.T) {
 
 // TestRowsTwice: a row that comes twice is one reference.
 func TestRowsTwice(t *testing.T) {
-	w := newImportWorld(t, 6)
-	defer func() { _ = w.store.Close() }()
-	w.step()
-	if err := errors.Join(w.store.Begin("", references.Position{Epoch: 1}), w.store.Follow(t.Context(), w.log, nil)); err != nil {
-		t.Fatal(err)
-	}
+	w := followedWorld(t, 6, 1, references.Position{Epoch: 1})
 	row := "did:web:9.example.com,app.bsky.feed.like,a,subject.uri,did:web:s.example.com\n"
 	done, err := w.run([][]byte{[]byte(row + row)}, w.at.Add(time.Hour), -1)
 	if err != nil || done.Records != 1 || done.References != 1 || done.Excess != 0 {
@@ -522,14 +507,7 @@ func TestClockSlack(t *testing.T) {
 // TestPurged: what was purged is no problem of a check, and a repository of the rev up to which its
 // account was purged is refused.
 func TestPurged(t *testing.T) {
-	w := newImportWorld(t, 5)
-	defer func() { _ = w.store.Close() }()
-	for range 40 {
-		w.step()
-	}
-	if err := errors.Join(w.store.Begin("", references.Position{Epoch: 1}), w.store.Follow(t.Context(), w.log, nil)); err != nil {
-		t.Fatal(err)
-	}
+	w := followedWorld(t, 5, 40, references.Position{Epoch: 1})
 	const did = "did:web:1.example.com"
 	rev := w.revs[39][did]
 	b := references.Batch{Position: w.store.Position(), Changes: []references.Change{{Operation: references.Purge, Account: w.uids.uid(did), Rev: rev}}}

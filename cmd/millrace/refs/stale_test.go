@@ -1,7 +1,6 @@
 package refs
 
 import (
-	"errors"
 	"maps"
 	"testing"
 	"time"
@@ -15,14 +14,7 @@ import (
 // TestImportStale: a repository that is older than --as-of says is refused, if the table knows a
 // later commit that the log has no more.
 func TestImportStale(t *testing.T) {
-	w := newImportWorld(t, 3)
-	defer func() { _ = w.store.Close() }()
-	for range 45 {
-		w.step()
-	}
-	if err := errors.Join(w.store.Begin("", references.Position{Epoch: 1}), w.store.Follow(t.Context(), w.log, nil)); err != nil {
-		t.Fatal(err)
-	}
+	w := followedWorld(t, 3, 45, references.Position{Epoch: 1})
 	w.log.begin = 40
 	refused := 0
 	for did := range w.states[19] {
@@ -46,13 +38,7 @@ func TestImportStale(t *testing.T) {
 func TestImportLate(t *testing.T) {
 	laid, refused, idle := 0, 0, 0
 	for seed := range uint64(40) {
-		w := newImportWorld(t, seed)
-		for range 45 {
-			w.step()
-		}
-		if err := errors.Join(w.store.Begin("", references.Position{Epoch: 1}), w.store.Follow(t.Context(), w.log, nil)); err != nil {
-			t.Fatal(err)
-		}
+		w := followedWorld(t, seed, 45, references.Position{Epoch: 1})
 		w.log.begin = int64(w.rng.IntN(20)) // trimmed
 		for did := range w.states[19] {
 			rev := w.revs[19][did]
@@ -89,9 +75,9 @@ func TestImportLate(t *testing.T) {
 func TestImportTwice(t *testing.T) {
 	tried := 0
 	for seed := range uint64(20) {
-		for did := range importedWorld(t, seed).states[19] {
+		for did := range followedWorld(t, seed, 45, references.Position{Epoch: 1}).states[19] {
 			rows := func(states ...int) map[string]string {
-				w := importedWorld(t, seed)
+				w := followedWorld(t, seed, 45, references.Position{Epoch: 1})
 				var files [][]byte
 				for _, n := range states {
 					if w.revs[n][did] == 0 {
@@ -120,18 +106,4 @@ func TestImportTwice(t *testing.T) {
 	if tried < 20 {
 		t.Errorf("only %d imports", tried)
 	}
-}
-
-// importedWorld returns a world of 45 steps whose table follows the log.
-func importedWorld(t *testing.T, seed uint64) *importWorld {
-	t.Helper()
-	w := newImportWorld(t, seed)
-	t.Cleanup(func() { _ = w.store.Close() })
-	for range 45 {
-		w.step()
-	}
-	if err := errors.Join(w.store.Begin("", references.Position{Epoch: 1}), w.store.Follow(t.Context(), w.log, nil)); err != nil {
-		t.Fatal(err)
-	}
-	return w
 }
