@@ -72,7 +72,7 @@ func serveOn(t testing.TB, ln net.Listener, src eventLog, dictionaries *dict.Reg
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
-	go func() { done <- s.Serve(context.Background(), ln) }()
+	go func() { done <- s.Serve(ln) }()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()

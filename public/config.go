@@ -40,8 +40,7 @@ type Config struct {
 	TrustedProxies     []netip.Prefix // whose X-Forwarded-For is believed
 	MaxEventsPerSecond float64        // to one subscriber; 0: no limit
 
-	SlowTimeout     time.Duration // a subscriber that takes nothing for that long is ended; 30 s
-	ShutdownTimeout time.Duration // for Serve when its context is done; 10 s
+	SlowTimeout time.Duration // a subscriber that takes nothing for that long is ended; 30 s
 
 	// ClientBytes is what clients may make the server remember: filters, and the events of slow
 	// clients, half each. One address may have an eighth, or 640 kB if that is more and not more
@@ -64,7 +63,6 @@ func (c Config) withDefaults() Config {
 	c.AttemptsPerSecond = cmp.Or(c.AttemptsPerSecond, 10)
 	c.AttemptBurst = cmp.Or(c.AttemptBurst, 2*min(c.MaxConnectionsPerIP, math.MaxInt/2))
 	c.SlowTimeout = cmp.Or(c.SlowTimeout, 30*time.Second)
-	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, 10*time.Second)
 	c.ClientBytes = cmp.Or(c.ClientBytes, 32<<20)
 	c.ChunkBytes = cmp.Or(c.ChunkBytes, 32<<20)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
@@ -104,7 +102,6 @@ func (c Config) validate() error {
 		{"AttemptBurst", c.AttemptBurst, c.AttemptBurst < 0},
 		{"MaxEventsPerSecond", c.MaxEventsPerSecond, c.MaxEventsPerSecond < 0},
 		{"SlowTimeout", c.SlowTimeout, c.SlowTimeout < 0},
-		{"ShutdownTimeout", c.ShutdownTimeout, c.ShutdownTimeout < 0},
 		{"ClientBytes", c.ClientBytes, c.ClientBytes < 0},
 		{"ChunkBytes", c.ChunkBytes, c.ChunkBytes < 0},
 	} {

@@ -24,7 +24,7 @@ func TestDocumentedNumbers(t *testing.T) {
 		"minutes of a day": {dayMinutes, 1440}, "minutes of the pace": {paceMinutes, 360}, "code of a trimmed place": {closeTrimmed, 4001},
 		"MaxConnections": {int64(c.MaxConnections), 20_000}, "MaxConnectionsPerIP": {int64(c.MaxConnectionsPerIP), 100}, "MaxHandshakes": {int64(c.MaxHandshakes), 512},
 		"AttemptsPerSecond": {int64(c.AttemptsPerSecond), 10}, "AttemptBurst": {int64(c.AttemptBurst), 200}, "SlowTimeout": {int64(c.SlowTimeout), int64(30 * time.Second)},
-		"ShutdownTimeout": {int64(c.ShutdownTimeout), int64(10 * time.Second)}, "ClientBytes": {c.ClientBytes, 32 << 20}, "ChunkBytes": {c.ChunkBytes, 32 << 20},
+		"ClientBytes": {c.ClientBytes, 32 << 20}, "ChunkBytes": {c.ChunkBytes, 32 << 20},
 	} {
 		if n[0] != n[1] {
 			t.Errorf("%s: %d, documented as %d", what, n[0], n[1])

@@ -335,7 +335,6 @@ func TestConfigIsChecked(t *testing.T) {
 		{"AttemptBurst", func(c *Config) { c.AttemptBurst = -1 }},
 		{"MaxEventsPerSecond", func(c *Config) { c.MaxEventsPerSecond = -1 }},
 		{"SlowTimeout", func(c *Config) { c.SlowTimeout = -1 }},
-		{"ShutdownTimeout", func(c *Config) { c.ShutdownTimeout = -1 }},
 		{"ClientBytes", func(c *Config) { c.ClientBytes = -1 }},
 		{"ChunkBytes", func(c *Config) { c.ChunkBytes = -1 }},
 		{"TrustedProxies", func(c *Config) { c.TrustedProxies = make([]netip.Prefix, 1) }},

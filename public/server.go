@@ -182,9 +182,9 @@ func (s *Server) withHeaders(mux http.Handler) http.Handler {
 	})
 }
 
-// Serve serves connections of ln, which it closes, until ctx is done or Shutdown is called. It then
-// returns nil, all subscribers having ended.
-func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
+// Serve serves connections of ln, which it closes, until Shutdown is called. It then returns nil,
+// all subscribers having ended.
+func (s *Server) Serve(ln net.Listener) error {
 	hs := &http.Server{
 		Handler:           s.handler,
 		ReadHeaderTimeout: s.timing.header,
@@ -199,19 +199,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		ln.Close()
 		return nil
 	}
-	shutdown := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(shutdown)
-		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ShutdownTimeout)
-		defer cancel()
-		if err := s.Shutdown(limited); err != nil {
-			s.cfg.Logger.Warn("some connections were cut off at the shutdown", "err", err)
-		}
-	})
 	err := hs.Serve(s.admission.Listen(ln))
-	if !stop() {
-		<-shutdown
-	}
 	if errors.Is(err, http.ErrServerClosed) {
 		s.running.Wait()
 		return nil

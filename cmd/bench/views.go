@@ -76,14 +76,10 @@ func serveView(ctx context.Context, dir string, view viewNames, add func(*public
 	if err != nil {
 		return err
 	}
-	ctx, stop := context.WithCancel(ctx)
-	tasks, ctx := errgroup.WithContext(ctx)
-	tasks.Go(func() error { return server.Serve(ctx, ln) })
-	tasks.Go(func() error {
-		defer stop()
-		return ask(ctx, ln.Addr().String())
-	})
-	return tasks.Wait()
+	var serving errgroup.Group
+	serving.Go(func() error { return server.Serve(ln) })
+	err = ask(ctx, ln.Addr().String())
+	return errors.Join(err, server.Shutdown(context.WithoutCancel(ctx)), serving.Wait())
 }
 
 func openNames(ctx context.Context, store *pebblekv.Store, view viewNames) (*names, error) {

@@ -449,7 +449,7 @@ func (d *daemon) run(ctx context.Context) error {
 	g.Go(func() error { return d.disk.Run(gctx) })
 	g.Go(func() error { return d.server.Run(gctx) })
 	// Until endSubscribers.
-	g.Go(func() error { return d.server.Serve(context.WithoutCancel(ctx), d.publicListener) })
+	g.Go(func() error { return d.server.Serve(d.publicListener) })
 	g.Go(func() error {
 		<-gctx.Done()
 		stop := time.Now()
