@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"flag"
 	"fmt"
@@ -9,22 +8,17 @@ import (
 	"strings"
 )
 
-func runMan(_ context.Context, _ []string, stdout, _ io.Writer) error {
-	_, err := stdout.Write(program().appendMan(nil))
-	return err
-}
-
-// appendMan appends the manual page, of the program and of all its commands, in man(7)'s macros.
-func (c *command) appendMan(dst []byte) []byte {
-	b := bytes.NewBuffer(dst)
-	fmt.Fprintf(b, ".TH MILLRACE 1 \"\" \"millrace %s\" \"User Commands\"\n.SH NAME\n%s \\- %s\n.SH SYNOPSIS\n", roff(version), c.name, roff(c.summary))
-	c.eachRunnable(func(s *command) { fmt.Fprintf(b, ".B %s\n.br\n", roff(s.usageLine())) })
-	b.WriteString(".SH DESCRIPTION\nEach command prints its part of this page with \\-\\-help.\n")
-	c.eachRunnable(func(s *command) { s.writeMan(b) })
-	b.WriteString(".SH EXIT STATUS\n0: done, or stopped as asked; 1: failed, with the reason on standard error; 2: wrong usage.\n" +
-		".SH ENVIRONMENT\nFlags with a name in MILLRACE_ beside them take their value from it; a flag wins. " +
+// runMan writes the manual page, of the program and of all its commands, in man(7)'s macros.
+func runMan(_ context.Context, _ []string, w, _ io.Writer) error {
+	c := program()
+	fmt.Fprintf(w, ".TH MILLRACE 1 \"\" \"millrace %s\" \"User Commands\"\n.SH NAME\n%s \\- %s\n.SH SYNOPSIS\n", roff(version), c.name, roff(c.summary))
+	c.eachRunnable(func(s *command) { fmt.Fprintf(w, ".B %s\n.br\n", roff(s.usageLine())) })
+	fmt.Fprint(w, ".SH DESCRIPTION\nEach command prints its part of this page with \\-\\-help.\n")
+	c.eachRunnable(func(s *command) { s.writeMan(w) })
+	fmt.Fprint(w, ".SH EXIT STATUS\n0: done, or stopped as asked; 1: failed, with the reason on standard error; 2: wrong usage.\n"+
+		".SH ENVIRONMENT\nFlags with a name in MILLRACE_ beside them take their value from it; a flag wins. "+
 		"A variable that begins so and names no flag is an error.\n")
-	return b.Bytes()
+	return nil
 }
 
 // eachRunnable calls f for c or, if it has sub-commands, for each of those.
@@ -37,38 +31,38 @@ func (c *command) eachRunnable(f func(*command)) {
 	}
 }
 
-func (c *command) writeMan(b *bytes.Buffer) {
-	fmt.Fprintf(b, ".SH %s\n%s: %s.\n", strings.ToUpper(roff(c.name)), roff(c.name), roff(c.summary))
+func (c *command) writeMan(w io.Writer) {
+	fmt.Fprintf(w, ".SH %s\n%s: %s.\n", strings.ToUpper(roff(c.name)), roff(c.name), roff(c.summary))
 	if c.about != "" {
-		fmt.Fprintf(b, ".PP\n.nf\n%s\n.fi\n", roff(strings.TrimSpace(c.about)))
+		fmt.Fprintf(w, ".PP\n.nf\n%s\n.fi\n", roff(strings.TrimSpace(c.about)))
 	}
 	for _, g := range c.flagGroups() {
-		fmt.Fprintf(b, ".SS %s\n", roff(g.title))
+		fmt.Fprintf(w, ".SS %s\n", roff(g.title))
 		for _, name := range g.names {
-			c.writeManFlag(b, c.flags.Lookup(name))
+			c.writeManFlag(w, c.flags.Lookup(name))
 		}
 	}
 	if c.more != nil {
-		var text bytes.Buffer
+		var text strings.Builder
 		c.more(&text)
-		fmt.Fprintf(b, ".PP\n.nf\n%s\n.fi\n", roff(strings.TrimSpace(text.String())))
+		fmt.Fprintf(w, ".PP\n.nf\n%s\n.fi\n", roff(strings.TrimSpace(text.String())))
 	}
 }
 
-func (c *command) writeManFlag(b *bytes.Buffer, f *flag.Flag) {
+func (c *command) writeManFlag(w io.Writer, f *flag.Flag) {
 	kind, text := flagKind(f)
-	fmt.Fprintf(b, ".TP\n\\fB%s\\fR", roff("--"+f.Name))
+	fmt.Fprintf(w, ".TP\n\\fB%s\\fR", roff("--"+f.Name))
 	if kind != "" {
-		fmt.Fprintf(b, " \\fI%s\\fR", roff(kind))
+		fmt.Fprintf(w, " \\fI%s\\fR", roff(kind))
 	}
-	fmt.Fprintf(b, "\n%s.", roff(strings.TrimSuffix(text, ".")))
+	fmt.Fprintf(w, "\n%s.", roff(strings.TrimSuffix(text, ".")))
 	if def := defaultOf(f, "Default: "); def != "" {
-		fmt.Fprintf(b, " %s.", roff(def))
+		fmt.Fprintf(w, " %s.", roff(def))
 	}
 	if c.hasTwin(f.Name) {
-		fmt.Fprintf(b, " %s.", envName(f.Name))
+		fmt.Fprintf(w, " %s.", envName(f.Name))
 	}
-	b.WriteByte('\n')
+	fmt.Fprintln(w)
 }
 
 // roff escapes text: nothing in it is a macro or an escape.
