@@ -128,12 +128,9 @@ func (b *replayBench) copyLog(data string) error {
 	if err := os.MkdirAll(data, 0o755); err != nil {
 		return err
 	}
-	dicts, err := newDictionaries()
-	if err != nil {
-		return err
-	}
+	dicts := newDictionaries()
 	defer dicts.Close()
-	_, err = replay.CheckpointClosed(replay.Config{Dir: filepath.Join(b.dir, logDirectory), Dictionaries: dicts}, filepath.Join(data, "log"))
+	_, err := replay.CheckpointClosed(replay.Config{Dir: filepath.Join(b.dir, logDirectory), Dictionaries: dicts}, filepath.Join(data, "log"))
 	return err
 }
 

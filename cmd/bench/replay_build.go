@@ -79,10 +79,7 @@ func buildReplayLog(ctx context.Context, relaysim, dir string, p replayParams) (
 
 // build opens everything, reads the relay, and closes everything.
 func (b *replayBuilder) build(ctx context.Context, relaysim string) (err error) {
-	dicts, err := newDictionaries()
-	if err != nil {
-		return err
-	}
+	dicts := newDictionaries()
 	defer dicts.Close()
 	if b.translator, err = translate.New(translate.Config{}); err != nil {
 		return err
@@ -104,12 +101,16 @@ func (b *replayBuilder) build(ctx context.Context, relaysim string) (err error) 
 }
 
 // newDictionaries has those of millrace serve, with the same one stored.
-func newDictionaries() (*dict.Registry, error) {
+func newDictionaries() *dict.Registry {
 	v1, err := dict.Parse(jetstreamv1.Dictionary())
 	if err != nil {
-		return nil, err
+		panic(err) // it is part of the program
 	}
-	return dict.NewRegistry(v1, dict.Shipped()...)
+	dicts, err := dict.NewRegistry(v1, dict.Shipped()...)
+	if err != nil {
+		panic(err) // as are all of them
+	}
+	return dicts
 }
 
 // openReplayLog opens a log with the shares of memory that millrace serve gives it by default.

@@ -54,10 +54,7 @@ func serveView(ctx context.Context, dir string, view viewNames, add func(*public
 	if _, err := awaitRest(filepath.Join(dir, "uids")); err != nil {
 		return err
 	}
-	dicts, err := newDictionaries()
-	if err != nil {
-		return err
-	}
+	dicts := newDictionaries()
 	defer dicts.Close()
 	log, err := openReplayLog(filepath.Join(dir, logDirectory), dicts)
 	if err != nil {
