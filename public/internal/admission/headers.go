@@ -15,7 +15,10 @@ const (
 
 // Read implements net.Conn. It waits where headers are large and no slot is free.
 func (c *Conn) Read(p []byte) (int, error) {
-	if c.mustWait() {
+	c.mu.Lock()
+	large := !c.over && c.claim == nil && c.bytes >= smallHeaderBytes
+	c.mu.Unlock()
+	if large {
 		if err := c.wait(); err != nil {
 			return 0, err
 		}
@@ -25,12 +28,6 @@ func (c *Conn) Read(p []byte) (int, error) {
 	c.bytes += n
 	c.mu.Unlock()
 	return n, err
-}
-
-func (c *Conn) mustWait() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return !c.over && c.claim == nil && c.bytes >= smallHeaderBytes
 }
 
 // wait waits for a slot. The server reads headers with one goroutine, so only one waits.
