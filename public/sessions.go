@@ -82,11 +82,8 @@ func (s *sessions) isClosing() bool {
 
 // closeAll closes all subscribers' sockets.
 func (s *sessions) closeAll() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for sub, begun := range s.subscribers {
-		if begun {
-			sub.conn.Conn.Close()
-		}
+	subs, _ := s.close()
+	for _, sub := range subs {
+		sub.conn.Conn.Close()
 	}
 }
