@@ -75,9 +75,7 @@ func endpoints() []endpoint {
 // Route adds the endpoints to mux.
 func (a *API) Route(mux *http.ServeMux) {
 	for _, e := range endpoints() {
-		mux.HandleFunc("GET "+e.path, func(w http.ResponseWriter, r *http.Request) {
-			a.Handle(w, r, e.path, func(h http.Header, r *http.Request) ([]byte, error) { return a.serve(h, r, &e) })
-		})
+		mux.HandleFunc("GET "+e.path, a.Handler(e.path, func(h http.Header, r *http.Request) ([]byte, error) { return a.serve(h, r, &e) }))
 	}
 }
 

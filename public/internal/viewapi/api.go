@@ -48,18 +48,19 @@ func New(cfg Config) *API {
 		failures: rate.Sometimes{Interval: logEvery}}
 }
 
-// Handle answers a request of an endpoint with the JSON that serve returns, or with its error.
-func (a *API) Handle(w http.ResponseWriter, r *http.Request, endpoint string,
-	serve func(http.Header, *http.Request) ([]byte, error)) {
-	begun := time.Now()
-	if body, err := serve(w.Header(), r); err != nil {
-		failure := a.failure(err)
-		a.metrics.errors.WithLabelValues(failure.Name).Inc()
-		failure.ServeHTTP(w, r)
-	} else {
-		WriteJSON(w, http.StatusOK, append(body, '\n'))
+// Handler answers requests of an endpoint with the JSON that serve returns, or with its error.
+func (a *API) Handler(endpoint string, serve func(http.Header, *http.Request) ([]byte, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		begun := time.Now()
+		if body, err := serve(w.Header(), r); err != nil {
+			failure := a.failure(err)
+			a.metrics.errors.WithLabelValues(failure.Name).Inc()
+			failure.ServeHTTP(w, r)
+		} else {
+			WriteJSON(w, http.StatusOK, append(body, '\n'))
+		}
+		a.metrics.seconds.WithLabelValues(endpoint).Observe(time.Since(begun).Seconds())
 	}
-	a.metrics.seconds.WithLabelValues(endpoint).Observe(time.Since(begun).Seconds())
 }
 
 // WriteJSON answers with JSON that is not to be cached.

@@ -88,7 +88,7 @@ func TestHandle(t *testing.T) {
 	} {
 		logged.Reset()
 		w := httptest.NewRecorder()
-		a.Handle(w, httptest.NewRequest("GET", "/", nil), "point", func(http.Header, *http.Request) ([]byte, error) { return []byte("{}"), tc.err })
+		a.Handler("point", func(http.Header, *http.Request) ([]byte, error) { return []byte("{}"), tc.err })(w, httptest.NewRequest("GET", "/", nil))
 		want := http.Header{"Content-Type": {"application/json"}, "Cache-Control": {"no-store"}}
 		if tc.status == 503 {
 			want.Set("Retry-After", "5")
@@ -244,7 +244,7 @@ func TestNames(t *testing.T) {
 func TestNoLogger(t *testing.T) {
 	a := New(Config{Kind: "tests", UIDs: testUIDs{}, Log: testLog{}, Failure: func(error) *Error { return nil }})
 	w := httptest.NewRecorder()
-	if a.Handle(w, httptest.NewRequest("GET", "/", nil), "point", func(http.Header, *http.Request) ([]byte, error) { return nil, errRead }); w.Code != 500 {
+	if a.Handler("point", func(http.Header, *http.Request) ([]byte, error) { return nil, errRead })(w, httptest.NewRequest("GET", "/", nil)); w.Code != 500 {
 		t.Errorf("without a Logger: %d", w.Code)
 	}
 }
