@@ -34,9 +34,7 @@ func uidsOf(t *testing.T, events ...[]truthEvent) map[string]string {
 				DID    string
 				Commit struct{ Collection, RKey string }
 			}
-			if err := json.Unmarshal([]byte(e.JSON), &body); err != nil {
-				t.Fatal(err)
-			}
+			fromJSON(t, e.JSON, &body)
 			note := func(uid, stands string) {
 				if was, ok := of[uid]; ok && was != stands {
 					t.Fatalf("UID %s stands for %s and for %s", uid, was, stands)
@@ -107,9 +105,7 @@ func TestBackupAndRestore(t *testing.T) {
 	p.kill()
 	follow.stop()
 	following.Wait()
-	if err := os.RemoveAll(dir); err != nil {
-		t.Fatal(err)
-	}
+	removeAll(t, dir)
 
 	if err := os.Rename(saved, dir); err != nil {
 		t.Fatal(err)
@@ -155,9 +151,7 @@ func readManifest(t *testing.T, dir string) (m backupManifest) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal(raw, &m); err != nil {
-		t.Fatal(err)
-	}
+	fromJSON(t, raw, &m)
 	return m
 }
 
@@ -175,9 +169,7 @@ func TestBackupOfAStoppedServer(t *testing.T) {
 	if code, out := millrace(t, "backup", "--data-dir", dir, "--to", to); code != exitFailed || !strings.Contains(out, "--metrics-listen") {
 		t.Errorf("of a server that cannot be asked: exit code %d\n%s", code, out)
 	}
-	if err := d.stop(); err != nil {
-		t.Fatal(err)
-	}
+	d.mustStop(t)
 	if err := os.Mkdir(filepath.Join(dir, "refs"), 0o750); err != nil { // the server was making it
 		t.Fatal(err)
 	}
@@ -297,9 +289,7 @@ func TestBackupIsGuarded(t *testing.T) {
 		t.Errorf("on a full disk: status %d, %q", got, text)
 	}
 
-	if err := d.stop(); err != nil {
-		t.Fatal(err)
-	}
+	d.mustStop(t)
 	if c, err := readControl(d.cfg.dataDir); c != nil || err != nil {
 		t.Errorf("after the stop control.json is still there: %v, %v", c, err)
 	}
@@ -388,10 +378,7 @@ func TestBackupUnanswered(t *testing.T) {
 // TestBackupUnheard: what takes connections and never answers is not waited for without end.
 func TestBackupUnheard(t *testing.T) {
 	t.Parallel()
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	silent := listenLoopback(t)
 	defer silent.Close()
 	c := &control{Address: silent.Addr().String()}
 	if _, err := c.backUp(t.Context(), "/saved", time.Millisecond); err == nil || !strings.Contains(err.Error(), "has not answered within") {

@@ -204,9 +204,7 @@ func readStamped(t *testing.T, lines []string) []stamped {
 			t.Fatalf("%v: %.200s", err, line)
 		}
 		out[i] = stamped{TimeUS: e.TimeUS, Collection: e.Commit.Collection}
-		if err := json.Unmarshal([]byte(line), &out[i].JSON); err != nil {
-			t.Fatal(err)
-		}
+		fromJSON(t, line, &out[i].JSON)
 	}
 	return out
 }
@@ -317,9 +315,7 @@ func TestOthersClients(t *testing.T) {
 			from := readFirst(t, addr, 100)[99].TimeUS
 			var args []string
 			script = strings.NewReplacer("ADDR", addr, "CURSOR", fmt.Sprint(from)).Replace(script)
-			if err := json.Unmarshal([]byte(script), &args); err != nil {
-				t.Fatal(err)
-			}
+			fromJSON(t, script, &args)
 			c := startJS(t, dir, args...)
 			c.reach(t, 50)
 			waitFor(t, "it is live", func() bool { return time.Since(time.UnixMicro(c.last().TimeUS)) < time.Second })

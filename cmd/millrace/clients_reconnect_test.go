@@ -48,9 +48,7 @@ func TestReconnectExamples(t *testing.T) {
 	dir := t.TempDir()
 	script := func(name, text string) string {
 		name = filepath.Join(dir, name)
-		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, name, text)
 		return name
 	}
 	example, err := os.ReadFile("../../docs/examples/reconnect/main.go")

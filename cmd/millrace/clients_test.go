@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -171,9 +170,7 @@ func TestStoredDictionaryChanges(t *testing.T) {
 			}
 			decoder.Close()
 		}
-		if err := d.stop(); err != nil {
-			t.Fatal(err)
-		}
+		d.mustStop(t)
 		relay.left(t)
 	}
 }
@@ -255,9 +252,7 @@ func TestJetstreamClient(t *testing.T) {
 	}
 	for i, line := range want {
 		var e models.Event
-		if err := json.Unmarshal([]byte(line), &e); err != nil {
-			t.Fatal(err)
-		}
+		fromJSON(t, line, &e)
 		if diff := cmp.Diff(&e, theirs.events[i]); diff != "" {
 			t.Fatalf("Jetstream's client: event %d: -want +got\n%s", i, diff)
 		}

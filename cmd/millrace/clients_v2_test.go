@@ -139,9 +139,7 @@ func testV2Client(t *testing.T, zstd string) {
 	other := startDaemon(t, sim.url, otherDir, "--relay-cursor", "0")
 	stop := func(d *testDaemon) {
 		t.Helper()
-		if err := d.stop(); err != nil {
-			t.Fatal(err)
-		}
+		d.mustStop(t)
 	}
 	tail := v2Client(t, addr, 0, zstd)
 	tail.reach(t, frames/4)

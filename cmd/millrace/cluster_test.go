@@ -233,16 +233,11 @@ func checkCluster(t *testing.T, members []*member, want []truthEvent) {
 func TestEmptySharedStore(t *testing.T) {
 	relay, dir := newTestRelay(t).url, t.TempDir()
 	d := startDaemonOn(t, testHooks{uids: &clusterStore{Store: simkv.New(simkv.Config{})}}, relay, dir)
-	if err := d.stop(); err != nil {
-		t.Fatal(err)
-	}
-	cfg, err := parseServe(serveArgs(t.TempDir(), "--data-dir", dir)[1:], nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d.mustStop(t)
+	cfg := serveConfig(t, serveArgs(t.TempDir(), "--data-dir", dir)[1:])
 	store := simkv.New(simkv.Config{})
 	cfg.intern.value, cfg.hooks.uids = "fdb", &clusterStore{Store: store}
-	_, err = newDaemon(t.Context(), cfg, slog.New(slog.DiscardHandler))
+	_, err := newDaemon(t.Context(), cfg, slog.New(slog.DiscardHandler))
 	if err == nil || !strings.Contains(err.Error(), "belongs to another UID store") {
 		t.Errorf("a log on an empty store: %v", err)
 	}

@@ -83,10 +83,7 @@ func TestFlagGroups(t *testing.T) {
 // The scripts work in the shells that are installed.
 func TestCompletionScripts(t *testing.T) {
 	t.Parallel()
-	bin, err := binaries()
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := binaries(t)
 	for shell, script := range map[string]string{
 		"bash": `source "$1"; complete -p millrace >/dev/null || exit 3
 COMP_WORDS=(millrace serve --intern ""); COMP_CWORD=3; _millrace; echo "${COMPREPLY[*]}"

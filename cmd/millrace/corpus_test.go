@@ -57,9 +57,7 @@ func TestCorpusEndToEnd(t *testing.T) {
 
 	// The same after a restart, when nothing is in memory.
 	dir := d.cfg.dataDir
-	if err := d.stop(); err != nil {
-		t.Fatal(err)
-	}
+	d.mustStop(t)
 	d = startDaemon(t, relay.url, dir)
 	check("replayed after a restart", subscribe(t, d.addr, "cursor=0"))
 	zstdReplay = subscribe(t, d.addr, "cursor=0&compress=true")

@@ -140,11 +140,8 @@ func (l *life) subscribe(conn *websocket.Conn) {
 func (l *life) live(until func(addr string, ended <-chan struct{})) {
 	t := l.t
 	t.Helper()
-	cfg, err := parseServe(append([]string{"--relay", l.relay, "--data-dir", l.dir, "--listen", "127.0.0.1:0",
-		"--metrics-listen", "", "--memory", memoryOf(l.lives), "--min-free-disk", "0"}, l.flags...), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := serveConfig(t, append([]string{"--relay", l.relay, "--data-dir", l.dir, "--listen", "127.0.0.1:0",
+		"--metrics-listen", "", "--memory", memoryOf(l.lives), "--min-free-disk", "0"}, l.flags...))
 	l.lives++
 	cfg.hooks = testHooks{
 		now: func() time.Time { return time.Now().Add(time.Duration(l.offset.Load())) },

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -132,6 +133,26 @@ func parseServe(args, environ []string) (*config, error) {
 	return c, err
 }
 
+// serveConfig is parseServe of arguments that are right.
+func serveConfig(t *testing.T, args []string) *config {
+	t.Helper()
+	cfg, err := parseServe(args, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+// openDaemon makes a daemon that can start.
+func openDaemon(t *testing.T, cfg *config, logger *slog.Logger) *daemon {
+	t.Helper()
+	d, err := newDaemon(t.Context(), cfg, logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
 // startDaemon runs `millrace serve` in this process with further flags, on a port of its own.
 func startDaemon(t *testing.T, relay, dir string, flags ...string) *testDaemon {
 	t.Helper()
@@ -146,17 +167,11 @@ func startDaemonOn(t *testing.T, hooks testHooks, relay, dir string, flags ...st
 		"--relay", relay, "--data-dir", dir, "--listen", "127.0.0.1:0", "--metrics-listen", "",
 		"--memory", "64MiB", "--min-free-disk", "0", "--log-level", "warn",
 	}, flags...)
-	cfg, err := parseServe(args, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := serveConfig(t, args)
 	if cfg.hooks = hooks; hooks.uids != nil {
 		cfg.intern.value = "fdb" // which this program may not have
 	}
-	d, err := newDaemon(t.Context(), cfg, slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelError})))
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := openDaemon(t, cfg, slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelError})))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- d.run(ctx) }()
@@ -179,6 +194,14 @@ func startDaemonOn(t *testing.T, hooks testHooks, relay, dir string, flags ...st
 		}
 	})
 	return td
+}
+
+// mustStop stops a daemon that must end in order.
+func (d *testDaemon) mustStop(t *testing.T) {
+	t.Helper()
+	if err := d.stop(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 type testWriter struct{ t *testing.T }
@@ -285,7 +308,16 @@ func TestMain(m *testing.M) {
 var binariesDir string
 
 // binaries builds millrace and relaysim once and returns their paths.
-var binaries = sync.OnceValues(func() (map[string]string, error) {
+func binaries(t *testing.T) map[string]string {
+	t.Helper()
+	bin, err := buildBinaries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bin
+}
+
+var buildBinaries = sync.OnceValues(func() (map[string]string, error) {
 	dir, err := os.MkdirTemp("", "millrace-test-bin")
 	if err != nil {
 		return nil, err
@@ -301,6 +333,28 @@ var binaries = sync.OnceValues(func() (map[string]string, error) {
 	return out, nil
 })
 
+// getJSON decodes what answers a request, and returns the status.
+func getJSON(t *testing.T, url string, answer any) (status int) {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(answer); err != nil {
+		t.Fatalf("%s: %s: %v", url, resp.Status, err)
+	}
+	return resp.StatusCode
+}
+
+// fromJSON decodes a text.
+func fromJSON[T string | []byte](t *testing.T, text T, v any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), v); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // firstLine returns the first line that begins with prefix, without it.
 func firstLine(r io.Reader, prefix string) (string, error) {
 	s := bufio.NewScanner(r)
@@ -312,5 +366,13 @@ func firstLine(r io.Reader, prefix string) (string, error) {
 	return "", fmt.Errorf("no line begins with %q: %w", prefix, s.Err())
 }
 
-func listenLoopback() (net.Listener, error)      { return net.Listen("tcp", "127.0.0.1:0") }
+func listenLoopback(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
 func dialLoopback(addr string) (net.Conn, error) { return net.DialTimeout("tcp", addr, time.Second) }

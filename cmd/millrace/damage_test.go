@@ -23,16 +23,12 @@ func servedDir(t *testing.T) string {
 	d := startDaemon(t, sim.url, dir, "--memory", "256MiB")
 	sim.waitMade(t, 500)
 	readAll(t, d.addr, "cursor=0", len(readTruth(t, sim.truth)))
-	if err := d.stop(); err != nil {
-		t.Fatal(err)
-	}
+	d.mustStop(t)
 	relay := newTestRelay(t)
 	d = startDaemon(t, relay.url, dir, "--memory", "256MiB", "--new-epoch")
 	relay.send <- identityFrame(t, 7).Data
 	waitFor(t, "an event", func() bool { return d.log.Progress().Seq == 7 })
-	if err := d.stop(); err != nil {
-		t.Fatal(err)
-	}
+	d.mustStop(t)
 	return dir
 }
 

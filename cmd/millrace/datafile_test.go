@@ -28,9 +28,7 @@ func TestReplaceFile(t *testing.T) {
 		}
 	}
 	name := filepath.Join(dir, "file")
-	if err := os.WriteFile(filepath.Join(dir, ".file.tmp"), []byte("of a process that was killed"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, filepath.Join(dir, ".file.tmp"), "of a process that was killed")
 	for _, want := range []string{"a", "b"} {
 		if err := replaceFile(name, 0o644, func(w io.Writer) error { _, err := io.WriteString(w, want); return err }); err != nil {
 			t.Fatal(err)

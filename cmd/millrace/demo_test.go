@@ -78,10 +78,7 @@ func (d *demo) wantEnd(t *testing.T, code int, stderr ...string) {
 // Ctrl-C ends all.
 func TestDemo(t *testing.T) {
 	t.Parallel()
-	bin, err := binaries()
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := binaries(t)
 	// A shell cannot trap what is ignored when it begins, as in a job in the background.
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, os.Interrupt)
@@ -144,10 +141,7 @@ func TestBuildWithoutGit(t *testing.T) {
 func TestDemoFails(t *testing.T) {
 	onlyLong(t)
 	t.Parallel()
-	bin, err := binaries()
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := binaries(t)
 	fake := func(t *testing.T, relaysim string) string {
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, "relaysim"), []byte("#!/bin/sh\n"+relaysim+"\n"), 0o755); err != nil {
@@ -156,10 +150,7 @@ func TestDemoFails(t *testing.T) {
 		return dir
 	}
 	t.Run("port", func(t *testing.T) {
-		l, err := listenLoopback()
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := listenLoopback(t)
 		defer l.Close()
 		d := startDemo(t, filepath.Dir(bin["millrace"]), "LISTEN="+l.Addr().String())
 		d.wantEnd(t, 1, "millrace ended", l.Addr().String(), "address already in use", "demo: choose other ports")

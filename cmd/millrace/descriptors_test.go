@@ -65,10 +65,7 @@ func underOpenFiles(n int) []string {
 // TestTooFewDescriptors: too low a limit of open files is reported, and nothing is created.
 func TestTooFewDescriptors(t *testing.T) {
 	t.Parallel()
-	bin, err := binaries()
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := binaries(t)
 	dir := t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
@@ -85,18 +82,13 @@ func TestTooFewDescriptors(t *testing.T) {
 // tables there are. Where even these are too many, they say what to do, and nothing of damage.
 func TestFewDescriptorsForCommands(t *testing.T) {
 	t.Parallel()
-	bin, err := binaries()
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := binaries(t)
 	sim := startRelaysim(t, "--frames", "500", "--wait-for-consumer")
 	dir := t.TempDir()
 	d := startDaemon(t, sim.url, dir, "--references", "on", "--memory", "256MiB")
 	sim.waitMade(t, 500)
 	readAll(t, d.addr, "cursor=0", len(readTruth(t, sim.truth)))
-	if err := d.stop(); err != nil {
-		t.Fatal(err)
-	}
+	d.mustStop(t)
 	// With one CPU Pebble has up to 101 tables yet to close.
 	const enough, tooFew = minStoreFiles + 50 + 101, 40
 	// Many more tables than files, so that a command that keeps all of them open must fail.

@@ -123,9 +123,7 @@ func TestDictTrainFromFiles(t *testing.T) {
 func TestWriteNewFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new.zdict")
 	left := filepath.Join(filepath.Dir(path), ".new.zdict.tmp")
-	if err := os.WriteFile(left, []byte("half"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, left, "half")
 	for i, want := range []string{"", "exists already", "exists already"} {
 		if err := writeNewFile(path, []byte{byte(i)}); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("write %d: %v", i, err)
@@ -191,9 +189,7 @@ func TestDictTrainFromDataDir(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "stop the server first, or take its events with --url") {
 		t.Errorf("of a running server: %v", err)
 	}
-	if err := d.stop(); err != nil {
-		t.Fatal(err)
-	}
+	d.mustStop(t)
 	s := &sampler{max: 2 * frames, rng: rand.New(rand.NewPCG(1, 1)), stderr: io.Discard, say: func(uint64) {}}
 	if _, err := s.fromLog(t.Context(), dir, ""); err != nil {
 		t.Fatal(err)
@@ -290,12 +286,8 @@ func TestDictRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	few, text := filepath.Join(dir, "few"), filepath.Join(dir, "text")
-	if err := os.WriteFile(few, []byte(strings.Join(dictEvents(5), "\n")), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(text, []byte("hello\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, few, strings.Join(dictEvents(5), "\n"))
+	writeFile(t, text, "hello\n")
 	for _, tc := range []struct {
 		args  string
 		usage bool

@@ -2,13 +2,11 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"maps"
-	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -465,14 +463,9 @@ func TestDocsReadiness(t *testing.T) {
 	t.Parallel()
 	relay := newTestRelay(t)
 	d := startDaemon(t, relay.url, t.TempDir(), "--references=on", "--graph")
-	resp, err := http.Get("http://" + d.addr + "/readyz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
 	var answer struct{ Checks []public.Check }
-	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil || len(answer.Checks) < 6 {
-		t.Fatalf("/readyz: %+v, %v", answer, err)
+	if getJSON(t, "http://"+d.addr+"/readyz", &answer); len(answer.Checks) < 6 {
+		t.Fatalf("/readyz: %+v", answer)
 	}
 	text := textOf(t, readDocs(t), operationsDoc)
 	for _, c := range answer.Checks {

@@ -54,10 +54,7 @@ func treeOf(t *testing.T, dir string) map[string]string {
 // doctor runs millrace doctor in a process of its own, as JSON and as text.
 func doctor(t *testing.T, dir string) (code int, text string, c checkup) {
 	t.Helper()
-	bin, err := binaries()
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := binaries(t)
 	for _, form := range []string{"--json", "--json=false"} {
 		cmd := exec.CommandContext(t.Context(), bin["millrace"], "doctor", form, dir)
 		out, err := cmd.CombinedOutput()
@@ -125,13 +122,9 @@ func TestDoctor(t *testing.T) {
 	sim.waitMade(t, 500)
 	want := readTruth(t, sim.truth)
 	readAll(t, d.addr, "cursor=0", len(want))
-	if err := d.stop(); err != nil {
-		t.Fatal(err)
-	}
+	d.mustStop(t)
 	d = startDaemon(t, sim.url, dir, flags...) // puts what write-ahead logs have into tables
-	if err := d.stop(); err != nil {
-		t.Fatal(err)
-	}
+	d.mustStop(t)
 	saved := filepath.Join(t.TempDir(), "saved")
 	if code, out := millrace(t, "backup", "--data-dir", dir, "--to", saved); code != exitOK {
 		t.Fatalf("backup: exit code %d\n%s", code, out)
@@ -233,10 +226,7 @@ func TestDoctor(t *testing.T) {
 	})
 	t.Run("an import", func(t *testing.T) {
 		t.Parallel()
-		bin, err := binaries()
-		if err != nil {
-			t.Fatal(err)
-		}
+		bin := binaries(t)
 		copied := copyDir(t, dir)
 		p := exec.CommandContext(t.Context(), bin["millrace"], "references", "import", "--data-dir", copied, "--as-of", "2026-11-24T12:00:00Z", "-")
 		input, err := p.StdinPipe() // it waits for that
@@ -339,9 +329,7 @@ func TestDoctor(t *testing.T) {
 		t.Parallel()
 		mixed, other := copyDir(t, dir), t.TempDir()
 		madeLog(t, other)
-		if err := os.RemoveAll(filepath.Join(mixed, "intern")); err != nil {
-			t.Fatal(err)
-		}
+		removeAll(t, filepath.Join(mixed, "intern"))
 		checkDoctor(t, mixed, exitOK, stateStopped, "which is not here", "--intern=fdb")
 		if err := os.CopyFS(filepath.Join(mixed, "intern"), os.DirFS(filepath.Join(other, "data", "intern"))); err != nil {
 			t.Fatal(err)
@@ -375,16 +363,12 @@ func TestDoctorFindings(t *testing.T) {
 	d := startDaemon(t, sim.url, dir)
 	sim.waitMade(t, 100)
 	waitFor(t, "something in the log", func() bool { return d.log.Progress().Seq > 0 })
-	if err := d.stop(); err != nil {
-		t.Fatal(err)
-	}
+	d.mustStop(t)
 	sim.waitMade(t, sim.messages(t)+300)
 	sim.do(t, "forget?keep=50")
 	d = startDaemon(t, sim.url, dir)
 	waitFor(t, "the gap", func() bool { return len(d.log.Range().Gaps) == 1 })
-	if err := d.stop(); err != nil {
-		t.Fatal(err)
-	}
+	d.mustStop(t)
 	gap := d.log.Range().Gaps[0]
 	checkDoctor(t, dir, exitOK, stateStopped, fmt.Sprintf("gap from %s to %s", gap.From, gap.To))
 

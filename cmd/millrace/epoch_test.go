@@ -12,10 +12,7 @@ import (
 // newDaemonError builds a daemon that is expected not to start, and returns why.
 func newDaemonError(t *testing.T, flags ...string) error {
 	t.Helper()
-	cfg, err := parseServe(append([]string{"--listen", "127.0.0.1:0", "--metrics-listen", "", "--min-free-disk", "0"}, flags...), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := serveConfig(t, append([]string{"--listen", "127.0.0.1:0", "--metrics-listen", "", "--min-free-disk", "0"}, flags...))
 	d, err := newDaemon(t.Context(), cfg, newLogger(cfg, testWriter{t}))
 	if err == nil {
 		d.close()
@@ -33,9 +30,7 @@ func TestAnotherRelay(t *testing.T) {
 	dir := t.TempDir()
 	d := startDaemon(t, first.url, dir)
 	waitFor(t, "the first relay's frames", func() bool { return d.log.Progress().Seq == 5000+frames-1 })
-	if err := d.stop(); err != nil {
-		t.Fatal(err)
-	}
+	d.mustStop(t)
 
 	err := newDaemonError(t, "--relay", second.url, "--data-dir", dir)
 	if !errors.Is(err, replay.ErrRelayMismatch) || !strings.Contains(err.Error(), "--new-epoch") {
@@ -49,9 +44,7 @@ func TestAnotherRelay(t *testing.T) {
 
 	d = startDaemon(t, second.url, dir, "--new-epoch", "--relay-cursor", "0")
 	waitFor(t, "the second relay's frames", func() bool { return d.log.Progress().Epoch == 2 && d.log.Progress().Seq == frames })
-	if err := d.stop(); err != nil {
-		t.Fatal(err)
-	}
+	d.mustStop(t)
 	// The log is the second relay's now, and goes on.
 	d = startDaemon(t, second.url, dir, "--relay-cursor", "0")
 	want := readTruth(t, first.truth)

@@ -58,13 +58,18 @@ func writeFile(t *testing.T, name, text string) string {
 	return name
 }
 
+// removeAll removes a file or a directory.
+func removeAll(t *testing.T, path string) {
+	t.Helper()
+	if err := os.RemoveAll(path); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // taken returns an address that something listens on.
 func taken(t *testing.T) string {
 	t.Helper()
-	l, err := listenLoopback()
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := listenLoopback(t)
 	t.Cleanup(func() { l.Close() })
 	return l.Addr().String()
 }
@@ -77,9 +82,7 @@ func madeLog(t *testing.T, dir string, flags ...string) string {
 	d := startDaemon(t, relay.url, filepath.Join(dir, "data"), flags...)
 	relay.send <- identityFrame(t, 7).Data
 	waitFor(t, "an event", func() bool { return d.log.Progress().Seq == 7 })
-	if err := d.stop(); err != nil {
-		t.Fatal(err)
-	}
+	d.mustStop(t)
 	return relay.url
 }
 
@@ -195,9 +198,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		}, "", exitFailed, []string{"belongs to another relay", "not other.example.com", "--new-epoch"}},
 		{"log of another UID store", func(t *testing.T, dir string) []string {
 			relay := madeLog(t, dir)
-			if err := os.RemoveAll(filepath.Join(dir, "data", "intern")); err != nil {
-				t.Fatal(err)
-			}
+			removeAll(t, filepath.Join(dir, "data", "intern"))
 			return serveArgs(dir, "--relay", relay)
 		}, "", exitFailed, []string{"belongs to another UID store", "skip-ahead", "move the log's directory away"}},
 		{"log of a newer version", func(t *testing.T, dir string) []string {
@@ -404,10 +405,7 @@ func (b *lockedBuffer) String() string {
 // is needed for it if this one may write everywhere.
 func TestDataDirectoryIsNotWritable(t *testing.T) {
 	t.Parallel()
-	bin, err := binaries()
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := binaries(t)
 	open, err := os.MkdirTemp("", "millrace-open")
 	if err != nil {
 		t.Fatal(err)
@@ -454,10 +452,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	full := mount("64k")
 	writeFile(t, filepath.Join(full, "filler"), strings.Repeat("x", 48<<10))
-	bin, err := binaries()
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := binaries(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, bin["millrace"], serveArgs(full)...)

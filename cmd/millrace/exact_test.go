@@ -87,10 +87,7 @@ func startMillrace(t *testing.T, relay, dir, addr string, flags ...string) *mill
 func startMillraceUnder(t *testing.T, wrapper []string, relay, dir, addr string, flags ...string) *millraceProcess {
 	t.Helper()
 	skipUnderRace(t)
-	bin, err := binaries()
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := binaries(t)
 	p := &millraceProcess{addr: addr, stderr: &bytes.Buffer{}, exited: make(chan struct{})}
 	argv := append(slices.Clone(wrapper), bin["millrace"], "serve", "--relay", relay, "--data-dir", dir, "--listen", addr,
 		"--metrics-listen", "", "--memory", "64MiB", "--min-free-disk", "0", "--log-level", "warn")
@@ -398,9 +395,7 @@ func TestMovedWindow(t *testing.T) {
 	d := startDaemon(t, sim.url, dir)
 	sim.waitMade(t, 500)
 	waitFor(t, "something in the log", func() bool { return d.log.Progress().Seq > 0 })
-	if err := d.stop(); err != nil {
-		t.Fatal(err)
-	}
+	d.mustStop(t)
 	position := d.log.Progress().Seq
 	sim.waitMade(t, sim.messages(t)+500)
 	sim.do(t, "forget?keep=100")

@@ -26,9 +26,7 @@ func TestFailureIsReportedOnce(t *testing.T) {
 	d := startDaemon(t, relay.url, dir)
 	relay.send <- identityFrame(t, 7).Data
 	waitFor(t, "an event", func() bool { return d.log.Progress().Seq == 7 })
-	if err := d.stop(); err != nil {
-		t.Fatal(err)
-	}
+	d.mustStop(t)
 	var full atomic.Bool
 	job := &internJob{do: func(j *internJob, ctx context.Context) error { full.Store(true); return j.compact(ctx) }}
 	job.options = pebblekv.Config{FS: errorfs.Wrap(vfs.Default, errorfs.InjectorFunc(func(op errorfs.Op) error {
@@ -52,17 +50,14 @@ func TestFailureIsReportedOnce(t *testing.T) {
 func TestFailedStartIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	for _, store := range []string{"intern", "log"} {
-		cfg, err := parseServe([]string{"--data-dir", t.TempDir(), "--listen", "127.0.0.1:0", "--metrics-listen", ""}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		cfg := serveConfig(t, []string{"--data-dir", t.TempDir(), "--listen", "127.0.0.1:0", "--metrics-listen", ""})
 		cfg.hooks.fs = errorfs.Wrap(vfs.Default, errorfs.InjectorFunc(func(op errorfs.Op) error {
 			if op.Kind == errorfs.OpFileSyncData && filepath.Dir(op.Path) == filepath.Join(cfg.dataDir, store) && filepath.Ext(op.Path) == ".log" {
 				return syscall.EIO
 			}
 			return nil
 		}))
-		_, err = newDaemon(t.Context(), cfg, slog.New(slog.DiscardHandler))
+		_, err := newDaemon(t.Context(), cfg, slog.New(slog.DiscardHandler))
 		if err == nil || strings.Count(err.Error(), "input/output error") != 1 {
 			t.Errorf("%s: %v", store, err)
 		}
@@ -74,10 +69,7 @@ func TestFailedStartIsReportedOnce(t *testing.T) {
 func TestFailedStopIsReported(t *testing.T) {
 	t.Parallel()
 	var full atomic.Bool
-	cfg, err := parseServe(serveArgs(t.TempDir())[1:], nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := serveConfig(t, serveArgs(t.TempDir())[1:])
 	cfg.hooks.fs = errorfs.Wrap(vfs.Default, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if full.Load() && op.Kind == errorfs.OpFileWrite {
 			return syscall.ENOSPC
@@ -85,10 +77,7 @@ func TestFailedStopIsReported(t *testing.T) {
 		return nil
 	}))
 	out := &lockedBuffer{}
-	d, err := newDaemon(t.Context(), cfg, newLogger(cfg, out))
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := openDaemon(t, cfg, newLogger(cfg, out))
 	full.Store(true)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -33,20 +33,15 @@ func TestStopWhileTheGraphIsHeldUp(t *testing.T) {
 	t.Parallel()
 	relay := newTestRelay(t)
 	args := append(serveArgs(t.TempDir(), "--references", "on", "--graph", "--graph-memory", "64MiB", "--shutdown-timeout", "100ms")[1:], "--relay", relay.url)
-	cfg, err := parseServe(args, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := newDaemon(t.Context(), cfg, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := serveConfig(t, args)
+	d := openDaemon(t, cfg, slog.New(slog.DiscardHandler))
 	d.stuck = func() {}
 	release, giveUp := context.WithCancel(context.Background())
 	defer giveUp()
 	held := heldReferences{d.refs, d.graph, make(chan struct{}), release}
 	pipeline := d.ingestConfig(cfg.memoryShares())
 	pipeline.References, pipeline.Registerer = held, nil
+	var err error
 	if d.pipeline, err = ingest.New(pipeline); err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,6 +14,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"millrace/public"
 	"millrace/replay/graph"
 	"millrace/translate"
 )
@@ -180,26 +180,9 @@ func TestGraphStatus(t *testing.T) {
 	relay := newTestRelay(t)
 	d := startDaemon(t, relay.url, t.TempDir(), "--references=on", "--graph")
 	waitFor(t, "the graph", func() bool {
-		var ready struct {
-			Checks []struct {
-				Name string
-				OK   bool
-			}
-		}
-		resp, err := http.Get("http://" + d.addr + "/readyz")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		if err := json.NewDecoder(resp.Body).Decode(&ready); err != nil {
-			t.Fatal(err)
-		}
-		i := slices.IndexFunc(ready.Checks, func(c struct {
-			Name string
-			OK   bool
-		}) bool {
-			return c.Name == "graph_built"
-		})
+		var ready struct{ Checks []public.Check }
+		getJSON(t, "http://"+d.addr+"/readyz", &ready)
+		i := slices.IndexFunc(ready.Checks, func(c public.Check) bool { return c.Name == "graph_built" })
 		if i < 0 {
 			t.Fatalf("checks %+v", ready.Checks)
 		}
@@ -242,9 +225,7 @@ func TestGraphForgotten(t *testing.T) {
 	d := startDaemon(t, relay.url, dir, "--references=on", "--graph")
 	relay.send <- createFrame(t, 1, nil).Data
 	waitFor(t, "the event", func() bool { return d.refs.Position().Seq == 1 && d.graph.Progress().Complete })
-	if err := d.stop(); err != nil {
-		t.Fatal(err)
-	}
+	d.mustStop(t)
 	rows := writeFile(t, filepath.Join(t.TempDir(), "rows.csv"), "did,collection,rkey,path,subject\n")
 	edges := writeFile(t, filepath.Join(t.TempDir(), "edges.csv"), "did:web:a.example,did:web:b.example\n")
 	wrong := writeFile(t, filepath.Join(t.TempDir(), "wrong.csv"), "did:web:a.example\n")

@@ -25,10 +25,7 @@ type stallingProxy struct {
 
 func newStallingProxy(t *testing.T, relay string) *stallingProxy {
 	t.Helper()
-	ln, err := listenLoopback()
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := listenLoopback(t)
 	host, _, _ := strings.Cut(strings.TrimPrefix(relay, "ws://"), "/")
 	l := &stallingProxy{url: strings.Replace(relay, host, ln.Addr().String(), 1)}
 	var running sync.WaitGroup

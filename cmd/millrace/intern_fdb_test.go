@@ -29,7 +29,7 @@ func fdbFlags(server *fdbtest.Server) []string {
 
 // fdbBinary builds millrace with FoundationDB once.
 var fdbBinary = sync.OnceValues(func() (string, error) {
-	bin, err := binaries()
+	bin, err := buildBinaries()
 	if err != nil {
 		return "", err
 	}
@@ -292,16 +292,10 @@ func TestFoundationOutage(t *testing.T) {
 // startLoggedDaemon is startDaemon with a log that the test reads.
 func startLoggedDaemon(t *testing.T, relay, dir string, flags ...string) (*testDaemon, *lineLog) {
 	t.Helper()
-	cfg, err := parseServe(append([]string{"--relay", relay, "--data-dir", dir, "--listen", "127.0.0.1:0", "--metrics-listen", "",
-		"--memory", "64MiB", "--min-free-disk", "0"}, flags...), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := serveConfig(t, append([]string{"--relay", relay, "--data-dir", dir, "--listen", "127.0.0.1:0", "--metrics-listen", "",
+		"--memory", "64MiB", "--min-free-disk", "0"}, flags...))
 	log := &lineLog{}
-	d, err := newDaemon(t.Context(), cfg, slog.New(slog.NewTextHandler(log, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := openDaemon(t, cfg, slog.New(slog.NewTextHandler(log, nil)))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- d.run(ctx) }()
@@ -348,9 +342,7 @@ func TestFoundationMove(t *testing.T) {
 	d := startDaemon(t, sim.url, dir)
 	sim.waitMade(t, 500)
 	waitFor(t, "something in the log", func() bool { return d.log.Progress().Seq > 0 }) // or the next start begins live
-	if err := d.stop(); err != nil {
-		t.Fatal(err)
-	}
+	d.mustStop(t)
 	for _, args := range [][]string{
 		{"export", "--data-dir", dir, file},
 		{"import", "--intern", "fdb", "--fdb-cluster-file", server.ClusterFile, file},

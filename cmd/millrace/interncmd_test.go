@@ -75,9 +75,7 @@ func TestInternCommands(t *testing.T) {
 	if code, out = millrace(t, "intern", "verify", "--data-dir", dir); code != exitFailed || !strings.Contains(out, "stop the server") {
 		t.Errorf("verify beside a running server: exit code %d\n%s", code, out)
 	}
-	if err := d.stop(); err != nil {
-		t.Fatal(err)
-	}
+	d.mustStop(t)
 	if code, out = millrace(t, "intern", "verify", "--data-dir", dir); code != exitOK || !strings.Contains(out, " 0 problems") {
 		t.Fatalf("verify: exit code %d\n%s", code, out)
 	}
@@ -124,19 +122,12 @@ func TestInternCommands(t *testing.T) {
 	}
 
 	// The log opens with the copy, which has the same store ID, and not with another store.
-	if err := os.RemoveAll(filepath.Join(dir, "intern")); err != nil {
-		t.Fatal(err)
-	}
-	cfg, err := parseServe([]string{"--relay", sim.url, "--data-dir", dir, "--listen", "127.0.0.1:0", "--metrics-listen", ""}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	removeAll(t, filepath.Join(dir, "intern"))
+	cfg := serveConfig(t, []string{"--relay", sim.url, "--data-dir", dir, "--listen", "127.0.0.1:0", "--metrics-listen", ""})
 	if _, err := newDaemon(t.Context(), cfg, newLogger(cfg, testWriter{t})); err == nil || !strings.Contains(err.Error(), "UID store") {
 		t.Errorf("a log with another UID store: %v", err)
 	}
-	if err := os.RemoveAll(filepath.Join(dir, "intern")); err != nil {
-		t.Fatal(err)
-	}
+	removeAll(t, filepath.Join(dir, "intern"))
 	if err := os.Rename(filepath.Join(copied, "intern"), filepath.Join(dir, "intern")); err != nil {
 		t.Fatal(err)
 	}

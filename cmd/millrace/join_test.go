@@ -1,9 +1,7 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
-	"net/http"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -98,18 +96,11 @@ func TestCursorsNearTheNewestEvent(t *testing.T) {
 
 func newestTimeUS(t *testing.T, addr string) int64 {
 	t.Helper()
-	resp, err := http.Get("http://" + addr + "/cursors")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
 	var cursors struct {
 		Newest struct {
 			TimeUS int64 `json:"time_us"`
 		}
 	}
-	if err := json.NewDecoder(resp.Body).Decode(&cursors); err != nil {
-		t.Fatal(err)
-	}
+	getJSON(t, "http://"+addr+"/cursors", &cursors)
 	return cursors.Newest.TimeUS
 }

@@ -15,14 +15,8 @@ import (
 func TestReplacedDataDir(t *testing.T) {
 	t.Parallel()
 	parent := t.TempDir()
-	cfg, err := parseServe(serveArgs(parent, "--metrics-listen", "127.0.0.1:0")[1:], nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := newDaemon(t.Context(), cfg, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := serveConfig(t, serveArgs(parent, "--metrics-listen", "127.0.0.1:0")[1:])
+	d := openDaemon(t, cfg, slog.New(slog.DiscardHandler))
 	dir := filepath.Join(parent, "data") // as serveArgs has it
 	if err := os.Rename(dir, dir+".old"); err != nil {
 		t.Fatal(err)

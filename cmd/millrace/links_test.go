@@ -31,9 +31,7 @@ func linksOf(t *testing.T, log []truthEvent) (sets map[linkSet][]string, inactiv
 			Commit  *struct{ Collection, RKey string }
 			Account *struct{ Active bool }
 		}
-		if err := json.Unmarshal([]byte(log[i].JSON), &e); err != nil {
-			t.Fatal(err)
-		}
+		fromJSON(t, log[i].JSON, &e)
 		if e.Commit != nil {
 			newest["at://"+e.DID+"/"+e.Commit.Collection+"/"+e.Commit.RKey] = i
 		}

@@ -16,10 +16,7 @@ import (
 
 // TestListenIsTaken: a start at an address that is taken changes nothing.
 func TestListenIsTaken(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	taken := listenLoopback(t)
 	defer taken.Close()
 	free, err := net.Listen("tcp", ":0")
 	if err != nil {

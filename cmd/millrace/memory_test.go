@@ -1,10 +1,8 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"log/slog"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -27,15 +25,9 @@ func TestMemoryBoundsSubscribers(t *testing.T) {
 		{"100", 100},
 	} {
 		d := startDaemon(t, sim.url, t.TempDir(), "--memory", "64MiB", "--max-connections", tt.flag)
-		resp, err := http.Get("http://" + d.addr + "/status")
-		if err != nil {
-			t.Fatal(err)
-		}
 		var status struct{ Subscribers struct{ Max int } }
-		err = json.NewDecoder(resp.Body).Decode(&status)
-		resp.Body.Close()
-		if err != nil || status.Subscribers.Max != tt.want {
-			t.Errorf("--max-connections %s: room for %d, %v; want %d", tt.flag, status.Subscribers.Max, err, tt.want)
+		if getJSON(t, "http://"+d.addr+"/status", &status); status.Subscribers.Max != tt.want {
+			t.Errorf("--max-connections %s: room for %d; want %d", tt.flag, status.Subscribers.Max, tt.want)
 		}
 	}
 	for _, mib := range []int64{64, 256, 4096} {

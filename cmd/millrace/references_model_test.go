@@ -47,9 +47,7 @@ func (w *referencesWorld) live(what string, begins bool, flags ...string) {
 	if oldest := d.log.Range().Oldest.Position.Seq; d.refs != nil && oldest > w.from.Seq+1 {
 		w.trimmed = true
 	}
-	if err := d.stop(); err != nil {
-		t.Fatal(err)
-	}
+	d.mustStop(t)
 }
 
 // check compares the records of the reference store with those that the truth has at its position,
@@ -115,9 +113,7 @@ func (w *referencesWorld) step(kind int) {
 			}
 		}
 		w.live("on, after a copy of the log", false, "--references=on")
-		if err := os.RemoveAll(log); err != nil {
-			t.Fatal(err)
-		}
+		removeAll(t, log)
 		if err := os.Rename(w.oldLog, log); err != nil {
 			t.Fatal(err)
 		}

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,11 +15,6 @@ import (
 // referencesSince returns what /cursors says of references.
 func referencesSince(t *testing.T, addr string) string {
 	t.Helper()
-	resp, err := http.Get("http://" + addr + "/cursors")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
 	var answer struct {
 		References *struct {
 			Since *struct {
@@ -30,9 +23,7 @@ func referencesSince(t *testing.T, addr string) string {
 			}
 		}
 	}
-	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
-		t.Fatal(err)
-	}
+	getJSON(t, "http://"+addr+"/cursors", &answer)
 	switch r := answer.References; {
 	case r == nil:
 		return "off"
@@ -98,17 +89,13 @@ func TestReferencesOnAndOff(t *testing.T) {
 	live("on after off", 2, true, "--references=on")
 	live("other collections", 3, true, "--references=on", "--collections", "a.b.c,d.e.f")
 	live("the same", 3, false, "--references=on", "--collections", "d.e.f,a.b.c,a.b.c")
-	if err := os.RemoveAll(filepath.Join(dir, "refs")); err != nil {
-		t.Fatal(err)
-	}
+	removeAll(t, filepath.Join(dir, "refs"))
 	snapshot := writeFile(t, filepath.Join(dir, "graph.snapshot"), "of the table that is lost")
 	live("lost, and all collections again", 1, true, "--references=on")
 	if _, err := os.Stat(snapshot); !os.IsNotExist(err) {
 		t.Errorf("the graph's snapshot of the lost table, whose generation had the same number: %v", err)
 	}
-	if err := os.RemoveAll(filepath.Join(dir, "log")); err != nil {
-		t.Fatal(err)
-	}
+	removeAll(t, filepath.Join(dir, "log"))
 	live("another log", 2, false, "--references=on")
 }
 
@@ -127,9 +114,7 @@ func TestReferencesRestored(t *testing.T) {
 	if _, err := d.backUp(filepath.Join(dir, "refs", "copy")); err == nil {
 		t.Error("a backup was put into the reference store")
 	}
-	if err := d.stop(); err != nil {
-		t.Fatal(err)
-	}
+	d.mustStop(t)
 	if code, out := millrace(t, "backup", "--data-dir", dir, "--to", stopped); code != exitOK {
 		t.Fatalf("millrace backup: exit code %d\n%s", code, out)
 	}
@@ -187,16 +172,12 @@ func TestBackupOfWhatIsOff(t *testing.T) {
 	dir, saved := filepath.Join(base, "data"), filepath.Join(base, "saved")
 	d := startDaemon(t, relay.url, dir, "--references=on")
 	uids := d.uids.storeID()
-	if err := d.stop(); err != nil {
-		t.Fatal(err)
-	}
+	d.mustStop(t)
 	d = startDaemon(t, relay.url, dir, "--intern=off")
 	if m, err := d.backUp(saved); err != nil || m.UIDStore != uids || m.LeftOut != "" {
 		t.Fatalf("manifest %+v, want UID store %s: %v", m, uids, err)
 	}
-	if err := d.stop(); err != nil {
-		t.Fatal(err)
-	}
+	d.mustStop(t)
 	if _, err := lookAtReferences(filepath.Join(saved, "refs"), vfs.Default); err != nil {
 		t.Error(err)
 	}
@@ -249,9 +230,7 @@ func TestTrimWhileBackedUp(t *testing.T) {
 	if err := d.log.TrimTo(t.Context(), 0); err != nil || d.log.Range().Events != 0 {
 		t.Errorf("after it the log has %d events: %v", d.log.Range().Events, err)
 	}
-	if err := d.stop(); err != nil {
-		t.Fatal(err)
-	}
+	d.mustStop(t)
 	d = startDaemon(t, relay.url, saved, "--references=on")
 	if g := d.refs.Generation(); g.Number != 1 || d.refs.Position().Seq != 2 {
 		t.Errorf("restored: generation %d at %v, want the first at seq 2", g.Number, d.refs.Position())

@@ -42,9 +42,7 @@ func referenceNames(prefix string, r relaysim.LineReferences) string {
 func sourcePrefix(t *testing.T, event []byte) string {
 	t.Helper()
 	var e struct{ Commit struct{ Collection string } }
-	if err := json.Unmarshal(event, &e); err != nil {
-		t.Fatal(err)
-	}
+	fromJSON(t, event, &e)
 	return e.Commit.Collection + ":"
 }
 

@@ -98,9 +98,7 @@ func TestReferencesCommands(t *testing.T) {
 			t.Errorf("%v beside a running server: exit code %d\n%s", args, code, text)
 		}
 	}
-	if err := d.stop(); err != nil {
-		t.Fatal(err)
-	}
+	d.mustStop(t)
 	run := func(code int, says string, args ...string) string {
 		t.Helper()
 		got, text := millrace(t, append([]string{"references", args[0], "--data-dir", dir}, args[1:]...)...)
@@ -262,9 +260,7 @@ func TestPurgeByTheClock(t *testing.T) {
 			if err := d.log.TrimTo(t.Context(), 0); err != nil || d.log.Range().Events != 0 {
 				t.Fatalf("%v, %+v", err, d.log.Range())
 			}
-			if err := d.stop(); err != nil {
-				t.Fatal(err)
-			}
+			d.mustStop(t)
 		}
 		const did = "did:plc:ewvi7nxzyoun6zhxrhs64oiz" // of identityFrame
 		if code, out := millrace(t, "references", "purge", "--data-dir", dir, did); code != exitOK {
@@ -323,9 +319,7 @@ func oneEventAt(t *testing.T, relay *testRelay, ahead time.Duration) (dir string
 	d := startDaemonOn(t, testHooks{now: now}, relay.url, dir, "--references", "on", "--memory", "256MiB")
 	relay.send <- identityFrame(t, 1).Data
 	waitFor(t, "an event", func() bool { return d.log.Progress().Seq == 1 })
-	if err := d.stop(); err != nil {
-		t.Fatal(err)
-	}
+	d.mustStop(t)
 	return dir
 }
 

@@ -39,15 +39,9 @@ func copyOf(t *testing.T, saved string) string {
 // them and the log.
 func giveUIDs(t *testing.T, dir, name string, flags ...string) (uids []uint64, logged string) {
 	t.Helper()
-	cfg, err := parseServe(serveArgs("", append([]string{"--data-dir", dir, "--uid-prefix-bits", "1"}, flags...)...)[1:], nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := serveConfig(t, serveArgs("", append([]string{"--data-dir", dir, "--uid-prefix-bits", "1"}, flags...)...)[1:])
 	out := &lockedBuffer{}
-	d, err := newDaemon(t.Context(), cfg, newLogger(cfg, out))
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := openDaemon(t, cfg, newLogger(cfg, out))
 	defer d.close()
 	if d.uids != nil {
 		requests, results := make([]intern.Request, 200), make([]intern.Result, 200)
@@ -169,9 +163,7 @@ func TestRestoreVariants(t *testing.T) {
 		if n, err := d.uids.interner.Skipped(t.Context()); n > 0 || err != nil {
 			t.Errorf("%d UIDs are skipped in a store that was not restored: %v", n, err)
 		}
-		if err := d.stop(); err != nil {
-			t.Fatal(err)
-		}
+		d.mustStop(t)
 	})
 	t.Run("a backup of a backup", func(t *testing.T) {
 		again := filepath.Join(t.TempDir(), "again")
@@ -201,9 +193,7 @@ func TestRestoreVariants(t *testing.T) {
 	t.Run("another UID store", func(t *testing.T) {
 		base := t.TempDir()
 		dir, to := copyOf(t, saved), filepath.Join(base, "saved")
-		if err := os.RemoveAll(filepath.Join(dir, "intern")); err != nil {
-			t.Fatal(err)
-		}
+		removeAll(t, filepath.Join(dir, "intern"))
 		giveUIDs(t, filepath.Join(base, "other"), "other")
 		if err := os.Rename(filepath.Join(base, "other", "intern"), filepath.Join(dir, "intern")); err != nil {
 			t.Fatal(err)
@@ -239,14 +229,8 @@ func TestBackupSaysWhereTheLogEnds(t *testing.T) {
 	if err := d.stop(); err != nil || code != exitOK {
 		t.Fatalf("exit code %d, %v\n%s", code, err, out)
 	}
-	cfg, err := parseServe(serveArgs("", "--relay", sim.url, "--data-dir", saved)[1:], nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	restored, err := newDaemon(t.Context(), cfg, newLogger(cfg, testWriter{t}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := serveConfig(t, serveArgs("", "--relay", sim.url, "--data-dir", saved)[1:])
+	restored := openDaemon(t, cfg, newLogger(cfg, testWriter{t}))
 	defer restored.close()
 	if want := fmt.Sprintf("up to seq %d of epoch", restored.log.Progress().Seq); !strings.Contains(out, want) {
 		t.Errorf("it does not say %q:\n%s", want, out)
@@ -258,9 +242,7 @@ func TestBackupSaysWhereTheLogEnds(t *testing.T) {
 func checkRefused(t *testing.T, dir, store string, wants ...string) {
 	t.Helper()
 	store = filepath.Join(dir, store)
-	if err := os.RemoveAll(store); err != nil {
-		t.Fatal(err)
-	}
+	removeAll(t, store)
 	for _, empty := range []bool{false, true} {
 		if empty {
 			if err := os.Mkdir(store, 0o750); err != nil {

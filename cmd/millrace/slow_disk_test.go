@@ -29,16 +29,10 @@ func slowSyncFS(by time.Duration) vfs.FS {
 func TestSlowDiskSlowsReading(t *testing.T) {
 	onlyLong(t)
 	relay := startRelaysim(t, "--generate", "500", "--window-frames", "2000", "--wait-for-consumer", "--truth", "")
-	cfg, err := parseServe([]string{"--relay", relay.url, "--data-dir", t.TempDir(), "--listen", "127.0.0.1:0",
-		"--metrics-listen", "", "--memory", "64MiB", "--min-free-disk", "0"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := serveConfig(t, []string{"--relay", relay.url, "--data-dir", t.TempDir(), "--listen", "127.0.0.1:0",
+		"--metrics-listen", "", "--memory", "64MiB", "--min-free-disk", "0"})
 	cfg.hooks.fs = slowSyncFS(50 * time.Millisecond)
-	d, err := newDaemon(t.Context(), cfg, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := openDaemon(t, cfg, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- d.run(ctx) }() // waited for at the end

@@ -69,9 +69,7 @@ func newLinkWorld() *linkWorld {
 func (w *linkWorld) apply(t *testing.T, log []truthEvent, n int) {
 	t.Helper()
 	var e linkEvent
-	if err := json.Unmarshal([]byte(log[n].JSON), &e); err != nil {
-		t.Fatal(err)
-	}
+	fromJSON(t, log[n].JSON, &e)
 	r, err := w.table.Apply(&relaysim.Line{Epoch: uint32(log[n].Epoch), Seq: log[n].Seq, Op: log[n].Op, Event: json.RawMessage(log[n].JSON)})
 	if err != nil {
 		t.Fatal(err)

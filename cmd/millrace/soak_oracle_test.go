@@ -168,9 +168,7 @@ func factsOf(t *testing.T, events []truthEvent) []eventFacts {
 	t.Helper()
 	facts := make([]eventFacts, len(events))
 	for i, e := range events {
-		if err := json.Unmarshal([]byte(e.JSON), &facts[i]); err != nil {
-			t.Fatal(err)
-		}
+		fromJSON(t, e.JSON, &facts[i])
 	}
 	return facts
 }

@@ -39,13 +39,8 @@ func TestStatusOfADaemon(t *testing.T) {
 	}
 	ask := func(d *testDaemon) (s status) {
 		t.Helper()
-		resp, err := http.Get("http://" + d.addr + "/status")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		if err := json.NewDecoder(resp.Body).Decode(&s); err != nil || resp.StatusCode != http.StatusOK {
-			t.Fatalf("%s: %v", resp.Status, err)
+		if status := getJSON(t, "http://"+d.addr+"/status", &s); status != http.StatusOK {
+			t.Fatalf("status %d", status)
 		}
 		return s
 	}
@@ -67,9 +62,7 @@ func TestStatusOfADaemon(t *testing.T) {
 	if s.UIDs.Total != 2 || s.UIDs.NewDIDs != 2 || s.UIDs.Scope != "dids" {
 		t.Errorf("UIDs: %+v", s.UIDs)
 	}
-	if err := d.stop(); err != nil {
-		t.Fatal(err)
-	}
+	d.mustStop(t)
 	if _, err := os.Stat(filepath.Join(dir, dayFile)); err != nil {
 		t.Error(err)
 	}
@@ -81,13 +74,8 @@ func TestStatusOfADaemon(t *testing.T) {
 		t.Errorf("after a restart: %+v", s)
 	}
 	d2 := startDaemon(t, relay.url, t.TempDir(), "--intern", "off")
-	resp, err := http.Get("http://" + d2.addr + "/status")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
 	var raw map[string]json.RawMessage
-	if err := json.NewDecoder(resp.Body).Decode(&raw); err != nil || string(raw["uids"]) != "null" {
-		t.Errorf("--intern=off: uids is %s, %v", raw["uids"], err)
+	if getJSON(t, "http://"+d2.addr+"/status", &raw); string(raw["uids"]) != "null" {
+		t.Errorf("--intern=off: uids is %s", raw["uids"])
 	}
 }

@@ -107,10 +107,7 @@ func TestSIGTERM(t *testing.T) {
 func TestLostTerminal(t *testing.T) {
 	t.Parallel()
 	skipUnderRace(t)
-	bin, err := binaries()
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := binaries(t)
 	relay := newTestRelay(t)
 	serve := func(wrapper ...string) (p *os.Process, ended chan error) {
 		addr := freeAddr(t)
@@ -175,19 +172,11 @@ func TestLostTerminal(t *testing.T) {
 // the flag.
 func TestStartErrors(t *testing.T) {
 	t.Parallel()
-	bin, err := binaries()
-	if err != nil {
-		t.Fatal(err)
-	}
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := binaries(t)
+	taken := listenLoopback(t)
 	defer taken.Close()
 	file := t.TempDir() + "/file"
-	if err := os.WriteFile(file, []byte("no dictionary"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, file, "no dictionary")
 	for _, tc := range []struct {
 		args []string
 		code int
@@ -237,15 +226,9 @@ func TestRoomForSubscribersIsLogged(t *testing.T) {
 		{nil, false}, {[]string{"--memory", "256MiB"}, true}, {[]string{"--max-connections", "20000"}, true}, {[]string{"--max-connections", "10"}, false},
 	} {
 		args := append([]string{"--relay", "127.0.0.1:1", "--data-dir", t.TempDir(), "--listen", "127.0.0.1:0", "--metrics-listen", "", "--intern", "off"}, tc.flags...)
-		cfg, err := parseServe(args, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		cfg := serveConfig(t, args)
 		out := &lockedBuffer{}
-		d, err := newDaemon(t.Context(), cfg, newLogger(cfg, out))
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := openDaemon(t, cfg, newLogger(cfg, out))
 		d.close()
 		if got := strings.Contains(out.String(), "room for fewer subscribers"); got != tc.says {
 			t.Errorf("%v: said %v, want %v:\n%s", tc.flags, got, tc.says, out)
@@ -256,15 +239,9 @@ func TestRoomForSubscribersIsLogged(t *testing.T) {
 // What is logged of a stop is in its order, however fast it is.
 func TestStopIsLoggedInOrder(t *testing.T) {
 	t.Parallel()
-	cfg, err := parseServe(serveArgs(t.TempDir(), "--intern", "off")[1:], nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := serveConfig(t, serveArgs(t.TempDir(), "--intern", "off")[1:])
 	out := &lockedBuffer{}
-	d, err := newDaemon(t.Context(), cfg, newLogger(cfg, out))
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := openDaemon(t, cfg, newLogger(cfg, out))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := d.run(ctx); err != nil {

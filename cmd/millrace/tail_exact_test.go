@@ -43,10 +43,7 @@ type network struct {
 
 func newNetwork(t *testing.T, to string) *network {
 	t.Helper()
-	l, err := listenLoopback()
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := listenLoopback(t)
 	n := &network{Listener: l, to: to, open: make(chan struct{})}
 	close(n.open)
 	n.wg.Go(n.run)
@@ -154,10 +151,7 @@ type tailProcess struct {
 
 func startTail(t *testing.T, output string, args ...string) *tailProcess {
 	t.Helper()
-	bin, err := binaries()
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := binaries(t)
 	out, err := os.OpenFile(output, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		t.Fatal(err)
@@ -410,10 +404,7 @@ func TestTailPipe(t *testing.T) {
 		relay.send <- identityFrame(t, seq).Data
 	}
 	live.lines(t, 1000)
-	bin, err := binaries()
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := binaries(t)
 	script := bin["millrace"] + " tail --url " + d.addr + " --cursor 0 ; echo code $? >&2"
 	cmd := exec.Command("sh", "-c", "("+script+") | head -n 3")
 	var stdout, stderr bytes.Buffer
@@ -423,7 +414,7 @@ func TestTailPipe(t *testing.T) {
 	}
 	timer := time.AfterFunc(2*patience, func() { _ = cmd.Process.Kill() })
 	defer timer.Stop()
-	err = cmd.Wait() // tail has more to write than the pipe holds
+	err := cmd.Wait() // tail has more to write than the pipe holds
 	if err != nil || strings.Count(stdout.String(), "\n") != 3 || stderr.String() != "code 0\n" {
 		t.Errorf("%v, %d lines, stderr %q, want 3 lines and code 0", err, strings.Count(stdout.String(), "\n"), &stderr)
 	}
@@ -453,9 +444,7 @@ func TestTailCursorFileStaysAhead(t *testing.T) {
 	}))
 	defer srv.Close()
 	file := filepath.Join(t.TempDir(), "cursor")
-	if err := os.WriteFile(file, []byte("4096\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, file, "4096\n")
 	if err := dispatch(t.Context(), []string{"tail", "--v2", "--once", "--url", srv.URL, "--cursor-file", file}, io.Discard, io.Discard); err == nil {
 		t.Error("the end of the connection is no error")
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -33,9 +32,7 @@ func tailReferences(t *testing.T, d *testDaemon, flags ...string) (events []refe
 	}
 	for line := range strings.Lines(out.String()) {
 		e := referenceEvent{line: line}
-		if err := json.Unmarshal([]byte(line), &e); err != nil {
-			t.Fatal(err)
-		}
+		fromJSON(t, line, &e)
 		if e.Commit.Operation != "" {
 			events = append(events, e)
 		}

@@ -179,9 +179,7 @@ func testCursorFile(t *testing.T) {
 		t.Errorf("it leaves %v", files)
 	}
 	for _, broken := range []string{"", "two words", "word", "b7e1c0-1"} {
-		if err := os.WriteFile(name, []byte(broken), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, name, broken)
 		if _, err := readCursorFile(name); err == nil || !strings.Contains(err.Error(), "remove it") {
 			t.Errorf("%q: %v", broken, err)
 		}
@@ -332,9 +330,7 @@ func TestTailForeignCursorFile(t *testing.T) {
 	}))
 	defer server.Close()
 	name := filepath.Join(t.TempDir(), "at.cursor")
-	if err := os.WriteFile(name, []byte("ddcead-8428-0\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, name, "ddcead-8428-0\n")
 	err := dispatch(t.Context(), []string{"tail", "--url", server.URL, "--cursor-file", name}, io.Discard, io.Discard)
 	if err == nil || !strings.Contains(err.Error(), "if "+name+" is of another server's log, remove it") {
 		t.Errorf("%v", err)
@@ -344,9 +340,7 @@ func TestTailForeignCursorFile(t *testing.T) {
 // TestTailCursorFileOfOtherWire: v2's wire does not have the positions of v1's.
 func TestTailCursorFileOfOtherWire(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "at.cursor")
-	if err := os.WriteFile(name, []byte("ddcead-8428-0\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, name, "ddcead-8428-0\n")
 	err := dispatch(t.Context(), []string{"tail", "--v2", "--cursor-file", name}, io.Discard, io.Discard)
 	if want := "--cursor-file: " + name + " holds a position"; err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("%v, want %s", err, want)

@@ -229,10 +229,7 @@ func startRelaysim(t *testing.T, flags ...string) *simulator {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener, err := listenLoopback()
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := listenLoopback(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- relay.Serve(ctx, listener) }() // ends with the test
@@ -267,15 +264,8 @@ func (s *simulator) do(t *testing.T, action string) {
 // messages reports how many messages relaysim has made.
 func (s *simulator) messages(t *testing.T) int64 {
 	t.Helper()
-	resp, err := http.Get(s.admin + "status")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
 	var status struct{ Messages int64 }
-	if err := json.NewDecoder(resp.Body).Decode(&status); err != nil {
-		t.Fatal(err)
-	}
+	getJSON(t, s.admin+"status", &status)
 	return status.Messages
 }
 

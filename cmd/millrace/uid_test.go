@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -35,9 +34,7 @@ func checkUIDs(t *testing.T, events []truthEvent) {
 			Kind   string
 			Commit struct{ Collection, RKey string }
 		}
-		if err := json.Unmarshal([]byte(e.JSON), &event); err != nil {
-			t.Fatal(err)
-		}
+		fromJSON(t, e.JSON, &event)
 		check(event.DID, e.DID)
 		e.referenceUIDs(check)
 		if event.Kind == "commit" {

@@ -137,9 +137,7 @@ func TestDowngrade(t *testing.T) {
 	sim.waitMade(t, 300)
 	want := readTruth(t, sim.truth)
 	readAll(t, d.addr, "cursor=0", len(want))
-	if err := d.stop(); err != nil {
-		t.Fatal(err)
-	}
+	d.mustStop(t)
 	newer := lastRun{Version: "0.2.0+feedface0000"}
 	if err := newer.write(served); err != nil {
 		t.Fatal(err)
@@ -193,15 +191,9 @@ func TestDowngrade(t *testing.T) {
 	}
 
 	writeFile(t, filepath.Join(served, "graph.snapshot"), "millrace graph 5\n")
-	cfg, err := parseServe(serveArgs("", "--data-dir", served, "--relay", sim.url, "--references=on", "--graph", "--graph-memory", "64MiB")[1:], nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := serveConfig(t, serveArgs("", "--data-dir", served, "--relay", sim.url, "--references=on", "--graph", "--graph-memory", "64MiB")[1:])
 	said := &lockedBuffer{}
-	g, err := newDaemon(t.Context(), cfg, newLogger(cfg, said))
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := openDaemon(t, cfg, newLogger(cfg, said))
 	g.close()
 	if text := said.String(); !strings.Contains(text, `it is of version \"5\", and this millrace knows \"4\"`) || !strings.Contains(text, "the graph is built from the reference store") {
 		t.Errorf("of a newer snapshot it says\n%s", text)

@@ -3,7 +3,6 @@ package main
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"net/http/httptest"
 	"os"
@@ -93,9 +92,7 @@ func parseServed(t *testing.T, lines []string) (events []servedEvent) {
 			continue
 		}
 		var e servedEvent
-		if err := json.Unmarshal([]byte(line), &e); err != nil {
-			t.Fatal(err)
-		}
+		fromJSON(t, line, &e)
 		events = append(events, e)
 	}
 	return events
@@ -171,9 +168,7 @@ func TestVerification(t *testing.T) {
 	d := w.start(false, "--verify=flag")
 	send(d)
 	awaitKeys(t, d, keys)
-	if err := d.stop(); err != nil {
-		t.Fatal(err)
-	}
+	d.mustStop(t)
 
 	want, reasons := expected(t, frames)
 	for _, fault := range relaysim.CommitFaults() {
@@ -203,16 +198,12 @@ func TestVerification(t *testing.T) {
 			t.Errorf("%v frames are counted as %s, want %d", c, reason, n)
 		}
 	}
-	if err := d.stop(); err != nil {
-		t.Fatal(err)
-	}
+	d.mustStop(t)
 	d = w.start(false, "--verify=off")
 	if diff := cmp.Diff(want, got(d, len(want))); diff != "" {
 		t.Errorf("replayed without verification: -want +got\n%.3000s", diff)
 	}
-	if err := d.stop(); err != nil {
-		t.Fatal(err)
-	}
+	d.mustStop(t)
 
 	d = w.start(true, "--verify=drop", "--references=on")
 	send(d)

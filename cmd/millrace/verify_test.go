@@ -22,9 +22,7 @@ func TestVerifyCommand(t *testing.T) {
 	if code, out := millrace(t, "verify", "--data-dir", dir); code != exitFailed || !strings.Contains(out, "stop the server") {
 		t.Errorf("beside a running server: exit code %d\n%s", code, out)
 	}
-	if err := d.stop(); err != nil {
-		t.Fatal(err)
-	}
+	d.mustStop(t)
 	code, out := millrace(t, "verify", "--data-dir", dir)
 	if code != exitOK || !strings.Contains(out, " 0 problems") || len(events) == 0 || strings.HasPrefix(out, "0 events") {
 		t.Errorf("a whole log: exit code %d\n%s", code, out)

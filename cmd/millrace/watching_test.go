@@ -59,9 +59,7 @@ type dashboard struct {
 func readDashboard(t *testing.T) dashboard {
 	t.Helper()
 	var d dashboard
-	if err := json.Unmarshal([]byte(readText(t, filepath.Join("..", "..", "deploy", "grafana", "millrace.json"))), &d); err != nil {
-		t.Fatal(err)
-	}
+	fromJSON(t, readText(t, filepath.Join("..", "..", "deploy", "grafana", "millrace.json")), &d)
 	if len(d.Panels) < 20 {
 		t.Fatalf("the dashboard has %d panels", len(d.Panels))
 	}

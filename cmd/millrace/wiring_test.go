@@ -39,13 +39,10 @@ var plainFields = cmp.Options{
 // has its own share of the memory.
 func TestFlagsReachTheParts(t *testing.T) {
 	dir := t.TempDir()
-	cfg, err := parseServe([]string{"--relay", "wss://relay.test", "--relay-cursor", "17", "--new-epoch", "--epoch-patience", "61s", "--collections", "a.b.c",
+	cfg := serveConfig(t, []string{"--relay", "wss://relay.test", "--relay-cursor", "17", "--new-epoch", "--epoch-patience", "61s", "--collections", "a.b.c",
 		"--data-dir", dir, "--retention", "62h", "--retention-bytes", "63GiB", "--intern-scope", "dids", "--intern-timeout", "64s",
 		"--uid-prefix-bits", "15", "--memory", "1GiB", "--max-connections", "651", "--max-connections-per-ip", "66",
-		"--max-events-per-second", "67", "--trusted-proxies", "10.0.0.1", "--slow-timeout", "68s", "--shutdown-timeout", "70s", "--min-free-disk", "71GiB"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+		"--max-events-per-second", "67", "--trusted-proxies", "10.0.0.1", "--slow-timeout", "68s", "--shutdown-timeout", "70s", "--min-free-disk", "71GiB"})
 	d := &daemon{cfg: cfg, logger: slog.New(slog.DiscardHandler), registry: prometheus.NewRegistry(), maxSubscribers: 650,
 		files: descriptors{limit: 72, storeFiles: 73, handshakes: 74, subscribers: 75}}
 	s := cfg.memoryShares()
@@ -111,10 +108,7 @@ func TestVerificationReachesTheParts(t *testing.T) {
 	d := &daemon{logger: slog.New(slog.DiscardHandler), registry: prometheus.NewRegistry(), verifier: &verifier{keys: &identity.Directory{}, chains: &chain.Store{}},
 		files: descriptors{storeFiles: 73}, pipeline: &ingest.Pipeline{}}
 	for _, mode := range []string{"flag", "drop"} {
-		cfg, err := parseServe([]string{"--data-dir", dir, "--verify", mode, "--verify-sample", "74", "--plc", "http://plc.test", "--did-web-private"}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		cfg := serveConfig(t, []string{"--data-dir", dir, "--verify", mode, "--verify-sample", "74", "--plc", "http://plc.test", "--did-web-private"})
 		d.cfg = cfg
 		s := cfg.memoryShares()
 		if v := d.ingestConfig(s).Verify; v == nil || v.Keys != d.verifier.keys || v.Chains != d.verifier.chains || v.Sample != 74 || v.Drop != (mode == "drop") {
@@ -134,10 +128,7 @@ func TestVerificationReachesTheParts(t *testing.T) {
 			t.Errorf("the stores are in %v", dirs)
 		}
 	}
-	cfg, err := parseServe([]string{"--verify=flag", "--plc-export", "export.jsonl"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := serveConfig(t, []string{"--verify=flag", "--plc-export", "export.jsonl"})
 	if d.cfg = cfg; d.identityConfig(cfg.memoryShares()).PLC != "" || d.identityConfig(cfg.memoryShares()).Export != "export.jsonl" {
 		t.Errorf("an export: %+v", d.identityConfig(cfg.memoryShares()))
 	}
