@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/ipfs/go-cid"
-	"github.com/multiformats/go-multihash"
 )
 
 // lexicon is what texts are made of.
@@ -91,14 +90,5 @@ func (w *world) someHost() string { return w.words.words["en"][w.rng.IntN(24)] +
 
 // rawCID makes the CID of a file.
 func rawCID(n uint64) cid.Cid {
-	digest := make([]byte, 0, 32)
-	for i := range uint64(4) {
-		n = Mix(n + i)
-		digest = binary.BigEndian.AppendUint64(digest, n)
-	}
-	hash, err := multihash.Encode(digest, multihash.SHA2_256)
-	if err != nil {
-		panic("relaysim: " + err.Error())
-	}
-	return cid.NewCidV1(cid.Raw, hash)
+	return cid.NewCidV1(cid.Raw, blockCID(binary.BigEndian.AppendUint64(nil, n)).Hash())
 }
