@@ -86,12 +86,6 @@ func ReadTruth(name string) (lines []Line, err error) {
 	}
 }
 
-// truthKey is what comes before a hole of an event's JSON. The fields come in a fixed order. No
-// text that a user has written looks like one, as its quotes are escaped.
-func truthKey(kind holeKind) string {
-	return map[holeKind]string{holeDID: `"did":"`, holeRev: `"rev":"`, holeRKey: `"rkey":"`, holeSeq: `"seq":`, holeTime: `"time":"`}[kind]
-}
-
 // addTruth makes the truth lines of the template's frame.
 func (t *template) addTruth(frame []byte) error {
 	expected, err := expect(frame)
@@ -130,9 +124,12 @@ func (t *template) addLine(e expectation) error {
 	case e.event.Sync != nil:
 		holes = []holeKind{holeDID, holeDID, holeRev, holeSeq, holeTime}
 	}
+	// What comes before a hole. The fields come in a fixed order. No text that a user has written
+	// looks like one, as its quotes are escaped.
+	keys := map[holeKind]string{holeDID: `"did":"`, holeRev: `"rev":"`, holeRKey: `"rkey":"`, holeSeq: `"seq":`, holeTime: `"time":"`}
 	rest := string(event)
 	for _, kind := range holes {
-		key := truthKey(kind)
+		key := keys[kind]
 		before, after, ok := strings.Cut(rest, key)
 		if !ok {
 			return errors.New("no place for a hole in the JSON")
