@@ -111,25 +111,12 @@ func (l *referenceLog) waiting() float64 {
 }
 
 // add appends one block of the frames' events, as the daemon does, and returns them.
-func (l *referenceLog) add(frames ...frame) []referenceTruth {
+func (l *referenceLog) add(frames ...frame) (added []referenceTruth) {
 	l.t.Helper()
-	first := l.seq + 1
-	var b translate.Batch
-	for _, f := range frames {
-		l.seq++
-		l.translator.AppendFrame(&b, f(l.seq))
-	}
-	l.stamper.StampBatch(&b)
-	added := l.resolve(&b)
-	block, err := l.Seal(replay.Input{
-		Epoch: l.Progress().Epoch, FirstSeq: first, LastSeq: l.seq, Batch: &b, References: l.numbers(&b, added),
-	})
-	if err == nil {
-		err = l.Append(block)
-	}
-	if err != nil || len(added) < len(frames) {
-		l.t.Fatalf("%d frames gave %d events: %+v: %v", len(frames), len(added), b.Counts, err)
-	}
+	l.append(nil, func(b *translate.Batch) *replay.EventReferences {
+		added = l.resolve(b)
+		return l.numbers(added)
+	}, frames)
 	l.all = append(l.all, added...)
 	return added
 }
@@ -153,9 +140,7 @@ func (l *referenceLog) resolve(b *translate.Batch) []referenceTruth {
 		e := &b.Events[i]
 		e.DIDUID, e.URIUID = out[i].DIDUID, out[i].URIUID
 		added[i] = referenceTruth{
-			truth: truth{json: string(b.Payload(i)), did: string(b.DID(i)), timeUS: e.TimeUS,
-				pos: translate.Position{Stream: l.Progress().Stream, Seq: e.Seq, Op: e.Op}},
-			kind: e.Kind, collection: string(b.Collection(i)), uids: fmt.Sprintf(`,"uids":{"did":"%d"}`, e.DIDUID),
+			truth: l.truth(b, i), kind: e.Kind, collection: string(b.Collection(i)), uids: fmt.Sprintf(`,"uids":{"did":"%d"}`, e.DIDUID),
 		}
 		if e.URIUID != 0 {
 			added[i].uids = fmt.Sprintf(`,"uids":{"did":"%d","uri":"%d"}`, e.DIDUID, e.URIUID)
@@ -180,7 +165,7 @@ func (l *referenceLog) resolve(b *translate.Batch) []referenceTruth {
 }
 
 // numbers returns the references of the events in numbers.
-func (l *referenceLog) numbers(b *translate.Batch, events []referenceTruth) *replay.EventReferences {
+func (l *referenceLog) numbers(events []referenceTruth) *replay.EventReferences {
 	l.t.Helper()
 	refs := &replay.EventReferences{}
 	for i := range events {

@@ -126,7 +126,21 @@ type frame = testframe.Frame
 func (l *testLog) add(frames ...frame) []truth { return l.addAfter(nil, frames...) }
 
 // addAfter is add with a gap before the block.
-func (l *testLog) addAfter(gap *replay.Gap, frames ...frame) []truth {
+func (l *testLog) addAfter(gap *replay.Gap, frames ...frame) (added []truth) {
+	l.t.Helper()
+	b := l.append(gap, func(*translate.Batch) *replay.EventReferences { return nil }, frames)
+	for i := range b.Events {
+		added = append(added, l.truth(b, i))
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.events = append(l.events, added...)
+	return added
+}
+
+// append appends one block of the frames' events, with the references that they have, after a gap
+// unless that is nil.
+func (l *testLog) append(gap *replay.Gap, references func(*translate.Batch) *replay.EventReferences, frames []frame) *translate.Batch {
 	l.t.Helper()
 	first := l.seq + 1
 	var b translate.Batch
@@ -138,27 +152,25 @@ func (l *testLog) addAfter(gap *replay.Gap, frames ...frame) []truth {
 		gap.TimeUS = l.stamper.Next()
 	}
 	l.stamper.StampBatch(&b)
-	block, err := l.Seal(replay.Input{Epoch: l.Progress().Epoch, FirstSeq: first, LastSeq: l.seq, Gap: gap, Batch: &b})
-	if err != nil {
-		l.t.Fatal(err)
+	block, err := l.Seal(replay.Input{
+		Epoch: l.Progress().Epoch, FirstSeq: first, LastSeq: l.seq, Gap: gap, References: references(&b), Batch: &b,
+	})
+	if err == nil {
+		err = l.Append(block)
 	}
-	if err := l.Append(block); err != nil {
-		l.t.Fatal(err)
+	if err != nil || len(b.Events) < len(frames) {
+		l.t.Fatalf("%d frames gave %d events: %+v: %v", len(frames), len(b.Events), b.Counts, err)
 	}
-	var added []truth
-	for i, e := range b.Events {
-		added = append(added, truth{
-			json: string(b.Payload(i)), did: string(b.DID(i)), timeUS: e.TimeUS,
-			pos: translate.Position{Stream: l.Progress().Stream, Seq: e.Seq, Op: e.Op},
-		})
+	return &b
+}
+
+// truth is what the log holds of an event.
+func (l *testLog) truth(b *translate.Batch, i int) truth {
+	e := &b.Events[i]
+	return truth{
+		json: string(b.Payload(i)), did: string(b.DID(i)), timeUS: e.TimeUS,
+		pos: translate.Position{Stream: l.Progress().Stream, Seq: e.Seq, Op: e.Op},
 	}
-	if len(added) < len(frames) {
-		l.t.Fatalf("%d frames gave %d events: %+v", len(frames), len(added), b.Counts)
-	}
-	l.mu.Lock()
-	l.events = append(l.events, added...)
-	l.mu.Unlock()
-	return added
 }
 
 func (l *testLog) all() []truth {
