@@ -8,7 +8,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"millrace/replay"
 	"millrace/replay/graph"
 	"millrace/replay/links"
 )
@@ -21,12 +20,8 @@ func (buildingLinks) Progress() links.Progress  { return links.Progress{Done: .5
 
 func TestLinksAreServed(t *testing.T) {
 	const path = "/xrpc/blue.microcosm.links.getBacklinksCount?subject=did:web:example.com&source=a:b"
-	src := eventLog{rangeOf: func() replay.Range { return replay.Range{} }}
 	cfg := Config{Dictionaries: newRegistry(t), UIDs: downUIDs{}, Log: newTestLog(t).Log}
-	off, err := newServer(cfg, src, defaultTiming())
-	if err != nil {
-		t.Fatal(err)
-	}
+	off := emptyServer(t, cfg)
 	for _, path := range []string{path, "/links", "/links/count?target=x"} {
 		if status, answer := ask(off.Handler(), "GET", path, ""); status != 404 || !strings.Contains(answer, "--links") {
 			t.Errorf("%s without links: %d %s", path, status, answer)
@@ -38,10 +33,7 @@ func TestLinksAreServed(t *testing.T) {
 		}
 	}
 	cfg.Links, cfg.Registerer = buildingLinks{}, prometheus.NewRegistry()
-	on, err := newServer(cfg, src, defaultTiming())
-	if err != nil {
-		t.Fatal(err)
-	}
+	on := emptyServer(t, cfg)
 	for _, path := range []string{"/links/counts", "/xrpc/blue.microcosm.links.getLinks"} {
 		if status, answer := ask(on.Handler(), "GET", path, ""); status != 404 || !strings.Contains(answer, "docs/links.md") {
 			t.Errorf("%s: %d %s", path, status, answer)
@@ -54,7 +46,7 @@ func TestLinksAreServed(t *testing.T) {
 		t.Errorf("%d %s %v", w.Code, w.Body, h)
 	}
 	cfg.UIDs = nil
-	if _, err := newServer(cfg, src, defaultTiming()); err == nil || !strings.Contains(err.Error(), "UIDs") {
+	if _, err := newServer(cfg, eventLog{}, defaultTiming()); err == nil || !strings.Contains(err.Error(), "UIDs") {
 		t.Errorf("links without UIDs: %v", err)
 	}
 }
@@ -66,10 +58,7 @@ func TestViewMethods(t *testing.T) {
 	off := cfg
 	off.Links, off.Graph = nil, nil
 	for _, cfg := range []Config{cfg, off} {
-		s, err := newServer(cfg, eventLog{rangeOf: func() replay.Range { return replay.Range{} }}, defaultTiming())
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := emptyServer(t, cfg)
 		for _, path := range []string{"/links", "/links/all", "/links/unknown", "/xrpc/blue.microcosm.links.getBacklinks", "/xrpc/a.b.c", "/sets", "/sets/count", "/graph/mutuals", "/graph/unknown"} {
 			w := httptest.NewRecorder()
 			s.Handler().ServeHTTP(w, httptest.NewRequest("POST", path, nil))
@@ -91,12 +80,8 @@ func (buildingGraph) Source(string) (int, bool)    { return 0, true }
 func (buildingGraph) Progress() graph.Progress     { return graph.Progress{Done: .5} }
 
 func TestGraphIsServed(t *testing.T) {
-	src := eventLog{rangeOf: func() replay.Range { return replay.Range{} }}
 	cfg := Config{Dictionaries: newRegistry(t), UIDs: unknownUIDs{}, Log: newTestLog(t).Log, Graph: buildingGraph{}, Registerer: prometheus.NewRegistry()}
-	s, err := newServer(cfg, src, defaultTiming())
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := emptyServer(t, cfg)
 	status, answer := ask(s.Handler(), "GET", "/sets/count?expr=follows:did:web:example.com", "")
 	if status != 503 || !strings.Contains(answer, "50.0 % built") {
 		t.Errorf("%d %s", status, answer)
@@ -105,17 +90,14 @@ func TestGraphIsServed(t *testing.T) {
 		t.Errorf("misspelt: %d %s", status, answer)
 	}
 	cfg.UIDs, cfg.Graph, cfg.Registerer = nil, nil, nil
-	off, err := newServer(cfg, src, defaultTiming())
-	if err != nil {
-		t.Fatal(err)
-	}
+	off := emptyServer(t, cfg)
 	for _, path := range []string{"/sets", "/sets/count", "/graph/mutuals"} {
 		if status, answer := ask(off.Handler(), "GET", path, ""); status != 404 || !strings.Contains(answer, "--graph") {
 			t.Errorf("%s without a graph: %d %s", path, status, answer)
 		}
 	}
 	cfg.Graph = buildingGraph{}
-	if _, err := newServer(cfg, src, defaultTiming()); err == nil || !strings.Contains(err.Error(), "UIDs") {
+	if _, err := newServer(cfg, eventLog{}, defaultTiming()); err == nil || !strings.Contains(err.Error(), "UIDs") {
 		t.Errorf("a graph without UIDs: %v", err)
 	}
 }

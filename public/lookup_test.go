@@ -24,6 +24,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
+// emptyServer returns a server of an empty log.
+func emptyServer(t testing.TB, cfg Config) *Server {
+	t.Helper()
+	s, err := newServer(cfg, eventLog{rangeOf: func() replay.Range { return replay.Range{} }}, defaultTiming())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // newInterner returns an interner over an empty store in memory.
 func newInterner(t *testing.T, metrics prometheus.Registerer) *intern.Interner {
 	t.Helper()
@@ -42,12 +52,7 @@ func newInterner(t *testing.T, metrics prometheus.Registerer) *intern.Interner {
 // lookupServer serves look-ups in uids and nothing else.
 func lookupServer(t *testing.T, uids UIDs) http.Handler {
 	t.Helper()
-	src := eventLog{rangeOf: func() replay.Range { return replay.Range{} }}
-	s, err := newServer(Config{Dictionaries: newRegistry(t), UIDs: uids}, src, defaultTiming())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s.Handler()
+	return emptyServer(t, Config{Dictionaries: newRegistry(t), UIDs: uids}).Handler()
 }
 
 func ask(h http.Handler, method, target, body string) (status int, answer string) {
@@ -184,10 +189,7 @@ func (u *failingUIDs) Await(_ context.Context, _ []string, found func(uint64)) (
 // TestFoundAfterAFailure: a subject's UID may come when its filter has failed already.
 func TestFoundAfterAFailure(t *testing.T) {
 	uids := &failingUIDs{}
-	s, err := newServer(Config{Dictionaries: newRegistry(t), UIDs: uids}, eventLog{}, defaultTiming())
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := emptyServer(t, Config{Dictionaries: newRegistry(t), UIDs: uids})
 	for _, w := range []wants{{Subjects: wantedSet{members: []string{didN(1)}}}, {SubjectDIDs: wantedSet{members: []string{didN(1)}}}} {
 		if _, err := s.compile(t.Context(), &w, 0, netip.IPv6Loopback()); !errors.Is(err, errUIDStore) {
 			t.Fatal(err)
@@ -201,11 +203,7 @@ func TestUIDStoreOffOrDown(t *testing.T) {
 		t.Errorf("off: %d %s", status, answer)
 	}
 	var logged bytes.Buffer
-	src := eventLog{rangeOf: func() replay.Range { return replay.Range{} }}
-	s, err := newServer(Config{Dictionaries: newRegistry(t), UIDs: downUIDs{}, Logger: slog.New(slog.NewTextHandler(&logged, nil))}, src, defaultTiming())
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := emptyServer(t, Config{Dictionaries: newRegistry(t), UIDs: downUIDs{}, Logger: slog.New(slog.NewTextHandler(&logged, nil))})
 	for range 3 {
 		if status, answer := ask(s.Handler(), "GET", "/uid?did="+lookupDID, ""); status != 503 || strings.Contains(answer, "down") {
 			t.Errorf("down: %d %s", status, answer)
@@ -238,13 +236,8 @@ func TestUIDBatchIsNotReadInVain(t *testing.T) {
 		s.Handler().ServeHTTP(w, httptest.NewRequest("POST", "/uids", body).WithContext(ctx))
 		return w.Code, body.read
 	}
-	src := eventLog{rangeOf: func() replay.Range { return replay.Range{} }}
 	start := func(uids UIDs) *Server {
-		s, err := newServer(Config{Dictionaries: newRegistry(t), UIDs: uids}, src, defaultTiming())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
+		return emptyServer(t, Config{Dictionaries: newRegistry(t), UIDs: uids})
 	}
 	if status, read := post(t.Context(), start(nil)); status != 404 || read != 0 {
 		t.Errorf("without UIDs: %d after %d bytes", status, read)
@@ -366,10 +359,7 @@ func TestLookupOfAClientThatIsGone(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	var out bytes.Buffer
 	cfg := Config{Dictionaries: newRegistry(t), UIDs: goneUIDs{leave: leave}, Logger: slog.New(slog.NewTextHandler(&out, nil))}
-	s, err := newServer(cfg, eventLog{rangeOf: func() replay.Range { return replay.Range{} }}, defaultTiming())
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := emptyServer(t, cfg)
 	w := httptest.NewRecorder()
 	s.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/uid?did="+didN(1), nil).WithContext(ctx))
 	if w.Code != 503 || out.Len() > 0 {
