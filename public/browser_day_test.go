@@ -75,13 +75,9 @@ func TestPageDay(t *testing.T) {
 	last := fillDay(s)
 	p := b.open("http://"+s.addr+"/", 1280)
 	p.until("it has curves", `document.querySelectorAll('#day svg .edge[d^=M]').length === 3 && !document.querySelector('#day').hidden`)
-	if got := string(p.eval(`document.querySelector('#day .curves').innerText.replace(/\s+/g, ' ')`)); got != `"Lag 40 ms at most 12 s Log on disk 90.0 GB at most 90.0 GB Subscribers 0 at most 310"` {
-		t.Errorf("the curves say %s", got)
-	}
+	p.is("the curves", `document.querySelector('#day .curves').innerText.replace(/\s+/g, ' ')`, `"Lag 40 ms at most 12 s Log on disk 90.0 GB at most 90.0 GB Subscribers 0 at most 310"`)
 	// a curve begins anew after each hour without values
-	if got := string(p.eval(`[...document.querySelectorAll('#day .edge')].map((e) => e.getAttribute('d').split('M').length - 1).join()`)); got != `"3,2,2"` {
-		t.Errorf("the curves have %s parts", got)
-	}
+	p.is("parts of the curves", `[...document.querySelectorAll('#day .edge')].map((e) => e.getAttribute('d').split('M').length - 1).join()`, `"3,2,2"`)
 	if got := p.text("#log"); !strings.Contains(got, "Free disk300 GBFull in2 d 2 h") && !strings.Contains(got, "Free disk300 GBFull in2 d 1 h") {
 		t.Errorf("the log's card is %q", got)
 	}
@@ -150,9 +146,7 @@ func TestPageFilterInAddress(t *testing.T) {
 		"javascript": "new WebSocket('" + query,
 		"tail":       "millrace tail --url 'ws://HOST/subscribe' --collections 'app.bsky.feed.like,app.bsky.graph.*' --dids '" + didN(8) + "' --kinds commit --extended --since 10m",
 	})
-	if got := string(p.eval(`location.hash`)); got != `"`+hash+`"` {
-		t.Errorf("the address is %s", got)
-	}
+	p.is("the address", `location.hash`, `"`+hash+`"`)
 	p.eval(fmt.Sprintf(`location.hash = "#collections=app.bsky.feed.post,'; reboot,*&dids=%s&from=77&about=1"`, didN(8)))
 	p.until("the new filter is there", `document.querySelector('#about').checked && document.querySelector('#from').value === ''`)
 	wants(map[string]string{
@@ -192,9 +186,7 @@ func TestPageState(t *testing.T) {
 			title, icon, text, strings.HasPrefix(title, "Gone")))
 	}
 	is("it is fine", "millrace", "icon", "Following relay.test")
-	if got := string(p.eval(`document.querySelector('#gaps').hidden`)); got != "true" {
-		t.Errorf("without gaps they are hidden: %s", got)
-	}
+	p.is("without gaps they are hidden", `document.querySelector('#gaps').hidden`, "true")
 	relay.Store(&Relay{Host: "relay.test", Connected: true, Since: time.Now(), Lag: 2 * time.Minute})
 	is("it is behind", "Behind · millrace", "icon-behind", "Catching up with relay.test")
 	disk.Store(&Check{Name: "disk_free", Detail: "7 MiB are free"})

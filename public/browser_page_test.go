@@ -87,9 +87,7 @@ func TestPage(t *testing.T) {
 	}
 	p.eval(fmt.Sprintf(press, "Watch"))
 	p.until("posts and identities come", fmt.Sprintf(cells, "op", "dataset.op")+` === 'create,identity'`)
-	if got := string(p.eval(fmt.Sprintf(cells, "what", "textContent"))); got != `",app.bsky.feed.post"` {
-		t.Errorf("with that filter came %s", got)
-	}
+	p.is("with that filter came", fmt.Sprintf(cells, "what", "textContent"), `",app.bsky.feed.post"`)
 	// A command in a shell must not be left by what somebody types.
 	p.eval(`document.querySelector('#dids').value = "did:plc:x'; reboot"; document.querySelector('#dids').dispatchEvent(new Event('input'))`)
 	p.until("a bad DID is refused", `document.querySelector('#problem').textContent.includes('not a DID') && !document.querySelector('#line').textContent.includes('reboot')`)
@@ -128,9 +126,7 @@ func TestPageAboutAnAccount(t *testing.T) {
 	s = serve(t, newTestLog(t), nil)
 	p = b.open("http://"+s.addr+"/", 1280)
 	p.until("it renders", `document.querySelectorAll('#legend li').length > 0`)
-	if got := string(p.eval(label + `.hidden`)); got != "true" {
-		t.Errorf("without references it is hidden: %s", got)
-	}
+	p.is("without references it is hidden", label+`.hidden`, "true")
 }
 
 // mostLinks answers which subjects are most linked, and nothing else.
@@ -197,9 +193,7 @@ func TestPageMostLinked(t *testing.T) {
 	s = serve(t, newTestLog(t), nil)
 	p = b.open("http://"+s.addr+"/", 1280)
 	p.until("it renders", `document.querySelectorAll('#legend li').length > 0`)
-	if got := string(p.eval(`document.querySelector('#linked').hidden`)); got != "true" {
-		t.Errorf("without links it is hidden: %s", got)
-	}
+	p.is("without links it is hidden", `document.querySelector('#linked').hidden`, "true")
 }
 
 // testChartByKeyboard: the arrow keys select a moment, the legend and the chart's description have
@@ -209,9 +203,7 @@ func testChartByKeyboard(p *tab) {
 	const key = `document.querySelector('#chart').dispatchEvent(new KeyboardEvent('keydown', {key: '%s', cancelable: true}))`
 	p.until("there are two moments", `Number(document.querySelector('#chart').getAttribute('aria-valuemax')) > 0`)
 	p.eval(`document.querySelector('#chart').focus()`)
-	if got := string(p.eval(`document.activeElement.id`)); got != `"chart"` {
-		p.t.Errorf("the focus is on %s", got)
-	}
+	p.is("the focus", `document.activeElement.id`, `"chart"`)
 	p.eval(fmt.Sprintf(key, "Home"))
 	p.eval(fmt.Sprintf(key, "ArrowRight"))
 	for _, want := range []string{
@@ -250,9 +242,7 @@ func testPageIsBounded(p *tab) {
 		p.until("more has come", `window.state !== document.querySelector('#watch-state').textContent &&
 			document.querySelector('#watch-state').textContent.startsWith('Paused')`)
 	}
-	if got := string(p.eval(`window.first === document.querySelector('#events').firstElementChild`)); got != "true" {
-		p.t.Error("it does not stand still")
-	}
+	p.is("it stands still", `window.first === document.querySelector('#events').firstElementChild`, "true")
 	p.eval(fmt.Sprintf(press, "Go on"))
 	p.until("it goes on", `window.first !== document.querySelector('#events').firstElementChild`)
 	p.until("it is bounded", `document.querySelectorAll('#events li').length === 100`)

@@ -214,6 +214,14 @@ func (p *tab) eval(expression string) json.RawMessage {
 	return answer.Result.Value
 }
 
+// is checks what a JavaScript expression comes to, as JSON.
+func (p *tab) is(what, expression, want string) {
+	p.t.Helper()
+	if got := string(p.eval(expression)); got != want {
+		p.t.Errorf("%s: %s comes to %s, want %s", what, expression, got, want)
+	}
+}
+
 // text returns the text of the first element that a selector finds.
 func (p *tab) text(selector string) string {
 	p.t.Helper()
