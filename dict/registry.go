@@ -53,7 +53,7 @@ func (r *Registry) Add(d *Dictionary) error {
 		return nil
 	}
 	if len(r.byID) == maxDictionaries {
-		return fmt.Errorf("dictionary %d is one too many: %d can be served at most, remove one", d.id, maxDictionaries)
+		return fmt.Errorf("dictionary %d is one too many: %d can be served at most, those that the log needs included: go on with one of them", d.id, maxDictionaries)
 	}
 	r.byID[d.id] = &entry{d: d}
 	return nil

@@ -68,7 +68,7 @@ func (o *opener) dictionaries() error {
 		if d := files[u.ID]; d == nil {
 			continue
 		} else if err := o.cfg.Dictionaries.Add(d); err != nil {
-			return fmt.Errorf("the log has blocks made with another dictionary of the same ID: %w", err)
+			return fmt.Errorf("add the dictionaries of its blocks: %w", err)
 		}
 	}
 	o.snap.uses = uses

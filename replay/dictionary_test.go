@@ -209,6 +209,26 @@ func TestDictionaryComesBack(t *testing.T) {
 	l.want("nothing is stored", DictionaryUse{a, again, true})
 }
 
+// TestFullRegistry: a log whose dictionaries are too many for the registry says what to do.
+func TestFullRegistry(t *testing.T) {
+	l := newDictionaryLog(t)
+	l.restart(withID(t, 100))
+	l.appendBlocks(1)
+	if err := l.l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	full, err := dict.NewRegistry(withID(t, 200))
+	for id := uint32(201); err == nil; id++ {
+		err = full.Add(withID(t, id))
+	}
+	l.cfg.Dictionaries = full
+	if _, err := Open(l.cfg); err == nil || strings.Contains(err.Error(), "same ID") || !strings.Contains(err.Error(), "dictionary 100 is one too many") {
+		t.Errorf("with a full registry: %v", err)
+	}
+	l.l = nil
+	l.restart(withID(t, 100))
+}
+
 // TestDictionariesOfOlderVersion: of a log whose uses were not recorded, all dictionaries are kept
 // until all of its blocks are gone.
 func TestDictionariesOfOlderVersion(t *testing.T) {
