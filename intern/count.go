@@ -3,6 +3,8 @@ package intern
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	dto "github.com/prometheus/client_model/go"
 
@@ -52,6 +54,42 @@ func storedNumber(ctx context.Context, txn kv.Txn, key []byte) (uint64, error) {
 		return 0, err
 	}
 	return numberOrZero(value)
+}
+
+// CheckGiven returns ErrWentBack if the store may give out one of uids, which events have, once
+// more: then an older copy of it is back. UIDs that were skipped are fine. It tries for as long as
+// ctx lives.
+func (in *Interner) CheckGiven(ctx context.Context, uids []uint64) error {
+	highest := make(map[uint32]uint64)
+	for _, uid := range uids {
+		if sequence, n := in.codec.split(uid); uid != 0 {
+			highest[sequence] = max(highest[sequence], n)
+		}
+	}
+	sequences, keys := slices.Collect(maps.Keys(highest)), [][]byte{[]byte(keySkipped)}
+	for _, sequence := range sequences {
+		keys = append(keys, appendSequenceKey(nil, sequence))
+	}
+	return in.retry(ctx, func(ctx context.Context, txn kv.Txn) error {
+		values := make([][]byte, len(keys))
+		if err := txn.Get(ctx, keys, values); err != nil {
+			return err
+		}
+		for i, sequence := range sequences {
+			value := values[1+i]
+			if value == nil { // it begins after what was skipped
+				value = values[0]
+			}
+			last, err := numberOrZero(value)
+			if err != nil {
+				return err
+			}
+			if n := highest[sequence]; n > last {
+				return fmt.Errorf("%w: sequence %d is at %d, and the log has %d", ErrWentBack, sequence, last, n)
+			}
+		}
+		return nil
+	})
 }
 
 // Given returns how many UIDs this Interner has given to DIDs and to AT URIs since it was opened.

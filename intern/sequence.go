@@ -3,6 +3,7 @@ package intern
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -13,6 +14,9 @@ import (
 
 // errExhausted means: no sequence with UIDs left was found.
 var errExhausted = errors.New("no UID is left: all sequences that were tried are used up")
+
+// ErrWentBack means: a counter is lower than it was, so an older copy of the store is back.
+var ErrWentBack = errors.New("UID store has gone back to an older state")
 
 // maxPicks is how many random sequences are looked at for one that is not exhausted.
 const maxPicks = 64
@@ -67,7 +71,7 @@ type allocator struct {
 	held     bool
 	sequence uint32 // if held
 	known    bool   // whether expect is what the counter must be, if no other worker uses the sequence
-	expect   uint64
+	expect   uint64 // what this allocator has left there, the least that it can be; 0: nothing
 	last     uint64 // last n given out
 	stored   uint64 // what the counter held in this transaction
 	key      []byte
@@ -78,7 +82,7 @@ type allocator struct {
 // is taken.
 func (a *allocator) counterKey() []byte {
 	if !a.held {
-		a.held, a.known = true, false
+		a.held, a.known, a.expect = true, false, 0
 		a.sequence = a.sequences.pick()
 		a.key = appendSequenceKey(a.key[:0], a.sequence)
 	}
@@ -89,6 +93,9 @@ func (a *allocator) counterKey() []byte {
 func (a *allocator) begin(ctx context.Context, txn kv.Txn, value []byte) error {
 	if err := a.load(ctx, txn, value); err != nil {
 		return err
+	}
+	if a.stored < a.expect {
+		return fmt.Errorf("%w: sequence %d is at %d, and was at %d", ErrWentBack, a.sequence, a.stored, a.expect)
 	}
 	if a.known && a.stored != a.expect {
 		a.metrics.sequenceContended.Inc()

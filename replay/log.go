@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -121,6 +122,25 @@ func (l *Log) About() (About, error) {
 		return About{}, fmt.Errorf("read the ID of the UID store: %w", err)
 	}
 	return a, nil
+}
+
+// NewestUIDs returns the UIDs of the newest block's events, in no order; 0 is none. Errors:
+// ErrClosed, *CorruptionError, the disk's.
+func (l *Log) NewestUIDs() (uids []uint64, err error) {
+	l.blocks.storeMu.RLock()
+	defer l.blocks.storeMu.RUnlock()
+	if l.blocks.closed {
+		return nil, ErrClosed
+	}
+	s := l.snap.Load()
+	if s.held().Events == 0 {
+		return nil, nil
+	}
+	x, err := l.blocks.indexOf(format.RangeIndex, s.Newest.TimeUS)
+	if err != nil {
+		return nil, fmt.Errorf("read the newest UIDs: %w", err)
+	}
+	return append(slices.Clone(x.full.DIDUID), x.full.URIUID...), nil
 }
 
 // DiskBytes returns how much disk the log takes, its write-ahead log and what a compaction has yet

@@ -124,6 +124,8 @@ func refuseNewer(ctx context.Context, dataDir string) error {
 func adviseMachine(err error) error {
 	switch {
 	case errors.Is(err, pebbleguard.ErrFailed):
+	case errors.Is(err, intern.ErrWentBack):
+		return advise(err, "Stop every server that uses it, put the newer state back or run millrace intern skip-ahead, so that no UID is given twice, and start them again.")
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return advise(err, "Free some room there (df and df -i show it), or name a place on another disk, then run it again.")
 	case errors.Is(err, syscall.EROFS):

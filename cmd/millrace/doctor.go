@@ -114,6 +114,8 @@ type logFound struct {
 	UIDStore     string        `json:"uid_store,omitempty"` // whose UIDs it holds
 	References   string        `json:"references_after,omitempty"`
 	Dictionaries []uint32      `json:"dictionaries,omitempty"` // the last one compresses new blocks
+
+	newestUIDs []uint64
 }
 
 // uidsFound is the embedded UID store.

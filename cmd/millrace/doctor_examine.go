@@ -188,7 +188,7 @@ func (s *storesFound) lookAtStores(ctx context.Context, dir string, files vfs.FS
 		look func() error
 	}{
 		{at.logDir(), func() (err error) { s.Log, err = lookAtLog(at.logDir(), files); return err }},
-		{at.internDir(), func() (err error) { s.UIDs, err = lookAtUIDs(ctx, at.internDir(), files); return err }},
+		{at.internDir(), func() (err error) { s.UIDs, err = lookAtUIDs(ctx, at.internDir(), files, s.Log); return err }},
 		{at.referencesDir(), func() (err error) { s.References, err = lookAtReferences(at.referencesDir(), files); return err }},
 		{at.chainsDir(), func() error { return lookAtCache(at.chainsDir(), "store of chains", files) }},
 		{at.identitiesDir(), func() error { return lookAtCache(at.identitiesDir(), "identity cache", files) }},
@@ -232,6 +232,9 @@ func lookAtLog(dir string, files vfs.FS) (found *logFound, err error) {
 	at, held := log.Progress(), log.Range()
 	found = &logFound{Version: about.Version, Relay: about.Relay, UIDStore: about.UIDStore, Stream: at.Stream.String(), Epoch: at.Epoch,
 		Seq: at.Seq, Events: held.Events, Oldest: pointOf(held.Oldest), Newest: pointOf(held.Newest), Gaps: []client.Gap{}}
+	if found.newestUIDs, err = log.NewestUIDs(); err != nil {
+		return nil, err
+	}
 	for _, g := range held.Gaps {
 		found.Gaps = append(found.Gaps, client.Gap{From: g.From.String(), To: g.To.String(), TimeUS: g.TimeUS})
 	}
@@ -251,7 +254,8 @@ func pointOf(p replay.Point) *client.Point {
 	return &client.Point{TimeUS: p.TimeUS, Cursor: p.Position.String()}
 }
 
-func lookAtUIDs(ctx context.Context, dir string, files vfs.FS) (found *uidsFound, err error) {
+// lookAtUIDs looks at the UID store of a log, which may be nil.
+func lookAtUIDs(ctx context.Context, dir string, files vfs.FS, log *logFound) (found *uidsFound, err error) {
 	store, err := pebblekv.Open(pebblekv.Config{Dir: dir, FS: files, ReadOnly: true, MaxOpenFiles: commandFiles()})
 	if err != nil {
 		return nil, err
@@ -263,6 +267,9 @@ func lookAtUIDs(ctx context.Context, dir string, files vfs.FS) (found *uidsFound
 	}
 	defer func() { err = errors.Join(err, uids.Close()) }()
 	n, err := uids.Count(ctx)
+	if err == nil && log != nil && log.UIDStore == uids.StoreID() {
+		err = uids.CheckGiven(ctx, log.newestUIDs)
+	}
 	return &uidsFound{Version: intern.FormatVersion, ID: uids.StoreID(), PrefixBits: uids.PrefixBits(), UIDs: n}, err
 }
 

@@ -16,6 +16,7 @@ import (
 	"millrace/intern"
 	"millrace/intern/kv"
 	"millrace/intern/kv/pebblekv"
+	"millrace/replay"
 	"millrace/translate"
 )
 
@@ -144,6 +145,19 @@ func (d *daemon) openUIDStore(ctx context.Context, shares memoryShares, logger *
 		return nil, "", err
 	}
 	return store, cfg.internDir(), nil
+}
+
+// checkGiven returns an error if the UIDs of the log's newest events are to be given out again: an
+// older copy of the store is back.
+func (u *uidStore) checkGiven(ctx context.Context, log *replay.Log) error {
+	if u == nil {
+		return nil
+	}
+	uids, err := log.NewestUIDs()
+	if err != nil {
+		return err
+	}
+	return u.interner.CheckGiven(ctx, uids)
 }
 
 // embedded says whether the store is in the data directory, and not shared.

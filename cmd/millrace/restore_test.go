@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -293,5 +294,39 @@ func TestRefusedUIDStoreIsNotMade(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(base, "data", "intern")); !os.IsNotExist(err) {
 		t.Errorf("a UID store was made beside the log that a server has open: %v", err)
+	}
+}
+
+// TestOlderUIDStore has an older copy of a UID store, which has no backup.json, come back below a
+// log. It is refused, and millrace doctor says so, until UIDs are skipped.
+func TestOlderUIDStore(t *testing.T) {
+	t.Parallel()
+	relay, dir := newTestRelay(t), t.TempDir()
+	if err := startDaemon(t, relay.url, dir).stop(); err != nil {
+		t.Fatal(err)
+	}
+	uids := filepath.Join(dir, "intern")
+	older := copyDir(t, uids)
+	d := startDaemon(t, relay.url, dir)
+	s := subscribe(t, d.addr, "")
+	relay.send <- identityFrame(t, 7).Data
+	s.lines(t, 1)
+	if err := d.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.RemoveAll(uids), os.Rename(older, uids)); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{serveArgs("", "--data-dir", dir, "--relay", relay.url), {"doctor", dir}} {
+		code, out := millrace(t, args...)
+		if code != exitFailed || !strings.Contains(out, intern.ErrWentBack.Error()) || !strings.Contains(out, "run millrace intern skip-ahead") {
+			t.Errorf("%s: exit code %d\n%s", args[0], code, out)
+		}
+	}
+	if code, out := millrace(t, "intern", "skip-ahead", "--data-dir", dir); code != exitOK {
+		t.Fatalf("exit code %d\n%s", code, out)
+	}
+	if err := startDaemon(t, relay.url, dir).stop(); err != nil {
+		t.Error(err)
 	}
 }

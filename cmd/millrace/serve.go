@@ -182,6 +182,9 @@ func (d *daemon) openStores(ctx context.Context, shares memoryShares) error {
 	if err := d.openLog(host, shares); err != nil {
 		return err
 	}
+	if err := d.uids.checkGiven(ctx, d.log); err != nil {
+		return err
+	}
 	if err := d.openReferences(shares); err != nil {
 		return err
 	}
