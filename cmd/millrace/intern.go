@@ -129,7 +129,7 @@ func (d *daemon) openUIDStore(ctx context.Context, shares memoryShares, logger *
 		return cfg.hooks.uids, "a test's store", nil
 	}
 	if cfg.intern.value == "fdb" {
-		store, err = openFoundation(ctx, cfg.fdbCluster, logger)
+		store, err = openFoundation(ctx, cfg.fdbCluster, true, logger)
 		return store, "FoundationDB", err
 	}
 	memTable := min(shares.uids/4, 1<<30) // up to three are alive; Pebble takes less than 4 GiB

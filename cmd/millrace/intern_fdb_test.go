@@ -89,6 +89,17 @@ func TestFoundationClusterFile(t *testing.T) {
 	}
 }
 
+// TestFoundationEmpty has commands that read a store refuse a cluster without one, and make none.
+func TestFoundationEmpty(t *testing.T) {
+	server := fdbtest.Start(t)
+	for _, command := range []string{"verify", "skip-ahead", "verify"} {
+		code, said := millrace(t, "intern", command, "--intern=fdb", "--fdb-cluster-file", server.ClusterFile)
+		if code != exitFailed || !strings.Contains(said, "no UID store in this FoundationDB\n") {
+			t.Errorf("%s: exit code %d, says %s", command, code, said)
+		}
+	}
+}
+
 // TestFoundationInstances has two and four servers with one store follow the same relay. Each holds
 // the truth, all have the same UIDs, none is a fifth slower than the relay, and few transactions
 // are repeated.

@@ -10,6 +10,6 @@ import (
 // hasFoundation reports whether --intern=fdb works.
 const hasFoundation = false
 
-func openFoundation(context.Context, string, *slog.Logger) (closableStore, error) {
+func openFoundation(context.Context, string, bool, *slog.Logger) (closableStore, error) {
 	return nil, errNoFoundation
 }

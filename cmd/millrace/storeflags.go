@@ -43,7 +43,7 @@ func (p *storeFlags) config() *config { return &config{dataDir: p.dataDir} }
 // openUIDs opens the UID store, an embedded one with these options. It must exist, unless create.
 func (p *storeFlags) openUIDs(ctx context.Context, options pebblekv.Config, create bool, stderr io.Writer) (closableStore, error) {
 	if p.intern.value == "fdb" {
-		return openFoundation(ctx, p.cluster, slog.New(slog.NewTextHandler(stderr, nil)))
+		return openFoundation(ctx, p.cluster, create, slog.New(slog.NewTextHandler(stderr, nil)))
 	}
 	options.Dir, options.CacheBytes, options.MemTableBytes = p.config().internDir(), 128<<20, 64<<20
 	options.MaxOpenFiles = commandFiles()

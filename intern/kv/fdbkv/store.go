@@ -37,14 +37,19 @@ const openTimeout = 2 * time.Second
 // sayEvery is how often Open says that the cluster still does not answer.
 const sayEvery = 30 * time.Second
 
+// ErrNoDirectory: there is no such directory in the cluster.
+var ErrNoDirectory = directory.ErrDirNotExists
+
 // ErrClusterFile: the cluster file is missing, may not be read, or is none.
 var ErrClusterFile = errors.New("cluster file cannot be used")
 
 // Config says which cluster and where in it.
 type Config struct {
-	// empty: FoundationDB's default, FDB_CLUSTER_FILE or /etc/foundationdb/fdb.cluster
+	// empty: FoundationDB's default: FDB_CLUSTER_FILE, fdb.cluster in the working directory, or
+	// /etc/foundationdb/fdb.cluster
 	ClusterFile string
 	Directory   []string // path in the directory layer; nil: "millrace"
+	Existing    bool     // the directory must be there: nothing is written
 	Logger      *slog.Logger
 }
 
@@ -79,9 +84,9 @@ type Store struct {
 
 var _ kv.Store = (*Store)(nil)
 
-// Open opens the directory, creating it if there is none. While the cluster does not answer it says
-// so in the log and keeps trying, until ctx ends. A cluster file that cannot be read is an error at
-// once.
+// Open opens the directory, creating it if there is none, unless it must exist. While the cluster
+// does not answer it says so in the log and keeps trying, until ctx ends. A cluster file that
+// cannot be read is an error at once.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -98,7 +103,10 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	begun, said := time.Now(), time.Time{}
 	err = kv.Retry(ctx, func() error {
 		err := attempt(ctx, db, func(tr fdb.Transaction) error {
-			dir, err := directory.CreateOrOpen(tr, cfg.Directory, nil)
+			dir, err := directory.Open(tr, cfg.Directory, nil)
+			if errors.Is(err, ErrNoDirectory) && !cfg.Existing {
+				dir, err = directory.Create(tr, cfg.Directory, nil)
+			}
 			if err == nil {
 				s.prefix = dir.Bytes()
 			}

@@ -61,6 +61,23 @@ func TestDirectories(t *testing.T) {
 	}
 }
 
+// TestExisting has Open make nothing in a cluster where the directory must exist.
+func TestExisting(t *testing.T) {
+	cluster, ctx := fdbtest.Cluster(t), context.Background()
+	cfg := fdbkv.Config{ClusterFile: cluster, Directory: fdbtest.Directory(t, cluster), Existing: true}
+	for range 2 {
+		if _, err := fdbkv.Open(ctx, cfg); !errors.Is(err, fdbkv.ErrNoDirectory) {
+			t.Errorf("%v", err)
+		}
+	}
+	fdbtest.Open(t, cluster, cfg.Directory)
+	s, err := fdbkv.Open(ctx, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = s.Close()
+}
+
 // lines is a log that tests read.
 type lines struct {
 	mu  sync.Mutex
