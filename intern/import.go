@@ -129,6 +129,17 @@ func (m *importer) setProgress(txn kv.Txn, offset int64) {
 	txn.Set([]byte(keyImport), binary.BigEndian.AppendUint64(m.reader.header.appendTo(nil), uint64(offset)))
 }
 
+// transact runs fn in a transaction that conflicts with all others of the import. So a commit that
+// arrives late, when its retry was applied, fails.
+func (m *importer) transact(ctx context.Context, fn func(kv.Txn) error) error {
+	return kv.Run(ctx, m.store, func(txn kv.Txn) error {
+		if _, err := kv.GetOne(ctx, txn, []byte(keyImport)); err != nil {
+			return err
+		}
+		return fn(txn)
+	})
+}
+
 // write writes one segment, unless it is there.
 func (m *importer) write(ctx context.Context, s segment) error {
 	if s.kind == segCollections {
@@ -139,7 +150,7 @@ func (m *importer) write(ctx context.Context, s segment) error {
 	if m.reader.offset <= m.done {
 		return nil
 	}
-	return kv.Run(ctx, m.store, func(txn kv.Txn) (err error) {
+	return m.transact(ctx, func(txn kv.Txn) (err error) {
 		switch s.kind {
 		case segCollections:
 			err = eachCollection(s.payload, func(n uint32, nsid []byte) error {
@@ -179,7 +190,7 @@ func (m *importer) chunk(txn kv.Txn, uid uint64, chunk []byte) error {
 
 // finish makes it a store.
 func (m *importer) finish(ctx context.Context, h header) error {
-	return kv.Run(ctx, m.store, func(txn kv.Txn) error {
+	return m.transact(ctx, func(txn kv.Txn) error {
 		txn.Set([]byte(keyStore), h.appendTo(nil))
 		if m.lastColl > 0 {
 			txn.Set([]byte(keyCollections), appendNumber(uint64(m.lastColl)))
