@@ -18,10 +18,10 @@ func (p *nextCall) nextPlan() error {
 	for from := r.next; ; from = r.plan.key + 1 {
 		if len(r.coming) == 0 {
 			coming, err := p.lookUp(from, p.depth())
-			if err != nil && from > r.next {
-				return nil //nolint:nilerr // it comes again when the reader is there
+			if len(coming) == 0 && from > r.next {
+				return nil // the error comes again when the reader is there
 			}
-			if err != nil {
+			if len(coming) == 0 {
 				return err
 			}
 			r.coming = coming
@@ -50,7 +50,7 @@ type spanLookup struct {
 }
 
 // lookUp makes the plans of the span that has from and of those after it, n at most, up to the
-// first that fails. If that is the first of all, lookUp returns its error.
+// first that fails. Of that it returns the error.
 func (p *nextCall) lookUp(from int64, n int) (plans []plan, err error) {
 	if f := p.r.filter; f.Scattered() {
 		return p.lookUpShards(from, n)
@@ -83,15 +83,13 @@ func (p *nextCall) lookUpShards(from int64, n int) ([]plan, error) {
 	wg.Wait()
 	plans := make([]plan, 0, len(lookups))
 	for i := range lookups {
-		if err := lookups[i].err; err != nil && i == 0 {
-			return nil, err
-		} else if err != nil {
-			break // it comes again when the reader is there
+		if lookups[i].err != nil {
+			return plans, lookups[i].err
 		}
 		plans = append(plans, lookups[i].plan)
 		p.r.sawLookup(lookups[i].slow)
 	}
-	return plans, nil //nolint:nilerr // one after the first comes again when the reader is there
+	return plans, nil
 }
 
 // at plans the blocks that may have events of the filter's DIDs and subjects. If the filter wants

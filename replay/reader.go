@@ -99,11 +99,8 @@ func (l *Log) NewReader(cfg ReaderConfig) (*Reader, error) {
 	r := &Reader{
 		log:      l,
 		variant:  variant{extended: !cfg.V2 && (cfg.Extended || cfg.References), references: cfg.References, v2: cfg.V2, dictionary: cfg.Dictionary},
-		maxBytes: cfg.MaxChunkBytes,
+		maxBytes: cmp.Or(cfg.MaxChunkBytes, defaultChunkBytes),
 		parts:    openParts{bs: l.blocks},
-	}
-	if r.maxBytes <= 0 {
-		r.maxBytes = defaultChunkBytes
 	}
 	r.SetFilter(cfg.Filter)
 	err := r.seek(s, cfg.Cursor)

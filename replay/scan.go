@@ -99,8 +99,8 @@ func (c *blockScan) close() {
 }
 
 // spansFrom returns the first span that covers from or what comes after it, and those after it, n
-// in all at most. There is one: from <= s.spanned. It reads them in a row, which a disk answers
-// fastest.
+// in all at most, up to the first that fails. There is one: from <= s.spanned. It reads them in a
+// row, which a disk answers fastest.
 func (c *blockScan) spansFrom(s *snapshot, from int64, n int) ([]*format.Span, error) {
 	if c.spans == nil {
 		var err error
@@ -111,11 +111,8 @@ func (c *blockScan) spansFrom(s *snapshot, from int64, n int) ([]*format.Span, e
 	var spans []*format.Span
 	for ok := c.spans.SeekGE(format.TimeKey(format.RangeSpan, from)); ok && len(spans) < n; ok = c.spans.Next() {
 		sp, err := c.spanAt()
-		if err != nil && len(spans) == 0 {
-			return nil, err
-		}
 		if err != nil {
-			return spans, nil //nolint:nilerr // it comes again when the reader is there
+			return spans, err
 		}
 		spans = append(spans, sp)
 	}
