@@ -353,7 +353,7 @@ func (c *checkup) judge() {
 			c.Trouble = append(c.Trouble, fmt.Sprintf("the log has UIDs of store %s, but store %s is in intern: no server starts with --intern=pebble", l.UIDStore, u.ID))
 			c.advise("Put the UID store back that the log was made with, start with --intern=off, or move log away to begin an empty one.")
 		case u == nil && l.UIDStore != "" && !c.has("intern"):
-			c.advise("The log has UIDs of store " + l.UIDStore + ", which is not here. With --intern=fdb it is in FoundationDB; else put intern back.")
+			c.advise("The log has UIDs of store " + l.UIDStore + ", which is not here. With --intern=fdb it is in FoundationDB. Else put intern back; a copy that is older than the log needs millrace intern skip-ahead.")
 		}
 	}
 	if len(c.Trouble) > 0 {

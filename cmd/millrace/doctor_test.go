@@ -330,7 +330,7 @@ func TestDoctor(t *testing.T) {
 		mixed, other := copyDir(t, dir), t.TempDir()
 		madeLog(t, other)
 		removeAll(t, filepath.Join(mixed, "intern"))
-		checkDoctor(t, mixed, exitOK, stateStopped, "which is not here", "--intern=fdb")
+		checkDoctor(t, mixed, exitOK, stateStopped, "which is not here", "--intern=fdb", "skip-ahead")
 		if err := os.CopyFS(filepath.Join(mixed, "intern"), os.DirFS(filepath.Join(other, "data", "intern"))); err != nil {
 			t.Fatal(err)
 		}
