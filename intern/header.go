@@ -36,6 +36,9 @@ var ErrUnfinished = errors.New("UID store holds an unfinished import; run the im
 // ErrEmpty means: there is nothing in the store.
 var ErrEmpty = errors.New("UID store is empty")
 
+// errNoHeader means: the store is another program's, or damaged.
+var errNoHeader = errors.New("it holds something, but no UID store")
+
 // header is what is fixed when a store is created.
 type header struct {
 	codec
@@ -97,8 +100,11 @@ func loadHeader(ctx context.Context, txn kv.Txn) (header, error) {
 func openHeader(ctx context.Context, txn kv.Txn, fresh header, prefixBits int) (header, error) {
 	h, err := loadHeader(ctx, txn)
 	if errors.Is(err, ErrEmpty) {
-		txn.Set([]byte(keyStore), fresh.appendTo(nil))
-		return fresh, nil
+		err = txn.Scan(ctx, kv.Range{Begin: []byte{0}, End: []byte{0xff}}, func(p kv.Pair) (bool, error) {
+			return false, fmt.Errorf("%w: it has the key %.16x", errNoHeader, p.Key)
+		})
+		txn.Set([]byte(keyStore), fresh.appendTo(nil)) // is not committed after an error
+		return fresh, err
 	}
 	if err == nil && prefixBits != 0 && uint(prefixBits) != h.prefixBits {
 		err = fmt.Errorf("%w: it was created with %d, which cannot be changed, and %d were asked for", ErrPrefixBits, h.prefixBits, prefixBits)

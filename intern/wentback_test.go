@@ -68,3 +68,14 @@ func TestCheckGiven(t *testing.T) {
 		t.Errorf("skipped: %v", err)
 	}
 }
+
+// TestNoHeader has Open write nothing into what is no UID store.
+func TestNoHeader(t *testing.T) {
+	store := simkv.New(simkv.Config{})
+	setCounter(t, store, 1, 1)
+	for range 2 {
+		if _, err := Open(ctx, Config{Store: store}); !errors.Is(err, errNoHeader) {
+			t.Errorf("%v", err)
+		}
+	}
+}
