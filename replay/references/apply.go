@@ -91,6 +91,11 @@ func (s *Store) stage(batch *pebble.Batch, p *pending) (err error) {
 	if err := s.stageLinks(batch, p); err != nil {
 		return err
 	}
+	if p.state.syncs != s.commits.state.Load().syncs {
+		if err := batch.Set(metaKey(metaSyncs), appendSyncs(nil, &p.state.syncs), nil); err != nil {
+			return err
+		}
+	}
 	return batch.Set(metaKey(metaState), appendState(value[:0], &p.state), nil)
 }
 
@@ -114,7 +119,7 @@ func (s *Store) Begin(basis string, from Position) error {
 		for _, r := range []keyRange{rangeAccount, rangeSweep, rangeRecord} {
 			err = errors.Join(err, batch.DeleteRange(r.start(), r.end(), nil))
 		}
-		return errors.Join(err, dropLinks(batch), setLinks(batch, links), batch.Set(metaKey(metaState), appendState(nil, &next), nil))
+		return errors.Join(err, dropLinks(batch), setLinks(batch, links), batch.Delete(metaKey(metaSyncs), nil), batch.Set(metaKey(metaState), appendState(nil, &next), nil))
 	})
 	if err != nil {
 		return s.fail("begin a generation", err)

@@ -50,7 +50,8 @@
 // the last one's.
 //
 // A #sync is repeated if its rev is not above the last commit's. Else deletes may be missing: the
-// account says since when, until it is imported, deleted or purged.
+// account says since when, until it is imported, deleted or purged. While there is such an account,
+// the store says since when there are.
 //
 // # Floors and generations
 //
@@ -67,6 +68,7 @@
 //	            | number, in 3, 4, 5 or (71-p)/8 bytes by class |
 //	01 name     meta: format | generation | state
 //	                  | links: key of the next row to build, empty: complete
+//	                  | syncs: inexact accounts:u64 | stamp of their first #sync:u64
 //	02 uid      account: flags:u8 | rev:u64 | imported, purged rev:u64
 //	                     | floor, deleted, inexact since, status:uvarint |
 //	03 uid      account that waits for its sweep: the key at which it goes on, or nothing

@@ -48,12 +48,13 @@ func TestGolden(t *testing.T) {
 	add("account", appendAccount(nil, &accountState{1 << 60, 1<<60 - 1, 1<<60 - 2, 300, 1_782_907_200_000_000, 1_782_907_200_000_001, 0, false}))
 	add("account", appendAccount(nil, &accountState{rev: 1 << 60, statusUS: 1_782_907_200_000_000, inactive: true}))
 	add("purged", appendBig(nil, 1<<60, 8))
-	for _, name := range []string{metaFormat, metaGeneration, metaState} {
+	for _, name := range []string{metaFormat, metaGeneration, metaState, metaSyncs} {
 		add("meta key", metaKey(name))
 	}
 	add("format", appendFormat(nil, 14))
 	add("generation", appendGeneration(nil, &Generation{3, "basis", Position{Epoch: 2, Seq: 77}}))
-	add("state", appendState(nil, &state{Position{Epoch: 2, Seq: 31527015330}, 1 << 34, 1_782_907_200_000_000}))
+	add("state", appendState(nil, &state{position: Position{Epoch: 2, Seq: 31527015330}, arrival: 1 << 34, inexactUS: 1_782_907_200_000_000}))
+	add("syncs", appendSyncs(nil, &syncs{3, 1_782_907_200_000_000}))
 	file := filepath.Join("testdata", "formats.golden")
 	if *update {
 		if err := errors.Join(os.MkdirAll("testdata", 0o755), os.WriteFile(file, []byte(out.String()), 0o644)); err != nil {
@@ -168,6 +169,8 @@ func FuzzDecoders(f *testing.F) {
 		same("generation", appendGeneration(nil, &g), err)
 		s, err := decodeState(b)
 		same("state", appendState(nil, &s), err)
+		y, err := decodeSyncs(b)
+		same("syncs", appendSyncs(nil, &y), err)
 		rev, err := decodePurged(b)
 		same("purged", appendBig(nil, rev, 8), err)
 		if len(b) > 0 {
@@ -188,6 +191,7 @@ func TestCutValues(t *testing.T) {
 		"account":    {appendAccount(nil, &accountState{1 << 60, 1, 2, 300, 400, 500, 600, true}), func(b []byte) error { _, err := decodeAccount(b); return err }},
 		"generation": {appendGeneration(nil, &Generation{Number: 1, From: Position{Epoch: 2, Seq: 77}}), func(b []byte) error { _, err := decodeGeneration(b); return err }},
 		"state":      {appendState(nil, &state{position: Position{Epoch: 2, Seq: 77}}), func(b []byte) error { _, err := decodeState(b); return err }},
+		"syncs":      {appendSyncs(nil, &syncs{1, 2}), func(b []byte) error { _, err := decodeSyncs(b); return err }},
 	} {
 		for n := range len(v.value) + 1 {
 			if err := v.decode(v.value[:n]); (err == nil) != (n == len(v.value)) {

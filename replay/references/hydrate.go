@@ -306,6 +306,7 @@ func (h *hydration) change(c *Change, e *accountEntry) (found bool, err error) {
 		state.forget(p.state.arrival)
 	}
 	if state != e.state {
+		p.state.syncs.changed(e.state.inexactUS, state.inexactUS)
 		h.setAccount(c.Account, state, e)
 	}
 	return found, err

@@ -25,6 +25,7 @@ const (
 	metaGeneration = "generation"
 	metaState      = "state"
 	metaLinks      = "links"
+	metaSyncs      = "syncs"
 )
 
 func metaKey(name string) []byte { return append([]byte{byte(rangeMeta)}, name...) }

@@ -51,6 +51,7 @@ func newMetrics(reg prometheus.Registerer, s *Store) *metrics {
 	gauge("position_seq", "The relay's seq that the store has reached.", func() float64 { return float64(s.Position().Seq) })
 	gauge("arrival", "The last arrival number: creates, updates, imports and purges so far.", func() float64 { return float64(s.commits.state.Load().arrival) })
 	gauge("generation", "The current generation; 0 before the first.", func() float64 { return float64(s.Generation().Number) })
+	gauge("inexact_accounts", "Accounts that a #sync frame changed, not imported, deleted or purged since.", func() float64 { return float64(s.commits.state.Load().syncs.accounts) })
 	gauge("overlay_bytes", "Memory charged for the changes hydrated last, applied or not.", func() float64 {
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -20,7 +20,8 @@ import (
 type model struct {
 	generation uint32
 	arrival    uint64
-	inexactUS  int64
+	inexactUS  int64 // the first gap
+	syncUS     int64 // the first #sync while there are accounts that are inexact
 	accounts   map[uint64]*modelAccount
 	purged     map[uint64]uint64
 }
@@ -39,7 +40,7 @@ func newModel() *model {
 
 func (m *model) begin() {
 	m.generation++
-	m.inexactUS = 0
+	m.inexactUS, m.syncUS = 0, 0
 	clear(m.accounts)
 }
 
@@ -77,6 +78,9 @@ func (m *model) apply(changes []Change) []Change {
 		case Sync:
 			if c.Repeated = c.Rev <= a.rev; !c.Repeated && a.inexactUS == 0 {
 				a.inexactUS = c.TimeUS
+				if m.syncUS == 0 {
+					m.syncUS = c.TimeUS
+				}
 			}
 		case Import:
 			if c.Repeated = c.Rev <= m.purged[c.Account]; !c.Repeated {
@@ -103,8 +107,21 @@ func (m *model) apply(changes []Change) []Change {
 				m.record(a, c)
 			}
 		}
+		if m.inexact() == 0 {
+			m.syncUS = 0
+		}
 	}
 	return out
+}
+
+// inexact counts the accounts that a #sync has changed.
+func (m *model) inexact() (n uint64) {
+	for _, a := range m.accounts {
+		if a.inexactUS != 0 {
+			n++
+		}
+	}
+	return n
 }
 
 func (a *modelAccount) forget() {
@@ -388,8 +405,13 @@ func (w *modelWorld) check(s *Store, m *model) {
 	if got := s.commits.state.Load().arrival; got != m.arrival {
 		w.t.Fatalf("step %d: arrival %d, not %d", w.applied-1, got, m.arrival)
 	}
-	if s.InexactSince() != m.inexactUS || s.Generation().Number != m.generation {
-		w.t.Fatalf("step %d: inexact since %d, generation %d", w.applied-1, s.InexactSince(), s.Generation().Number)
+	since := min(m.inexactUS, m.syncUS)
+	if since == 0 {
+		since = m.inexactUS + m.syncUS
+	}
+	if s.InexactSince() != since || s.commits.state.Load().syncs.accounts != m.inexact() || s.Generation().Number != m.generation {
+		w.t.Fatalf("step %d: inexact since %d, not %d, with %d accounts; generation %d", w.applied-1,
+			s.InexactSince(), since, m.inexact(), s.Generation().Number)
 	}
 	for uid, want := range m.accounts {
 		got, _, err := s.Account(uid)

@@ -1,6 +1,7 @@
 package references
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -23,6 +24,26 @@ type state struct {
 	position  Position
 	arrival   uint64 // the last number given
 	inexactUS int64  // stamp of the first gap of the generation; 0: none
+	syncs     syncs
+}
+
+// syncs is what is known of the accounts that are inexact since a #sync.
+type syncs struct {
+	accounts uint64
+	firstUS  int64 // stamp of the first of these #sync, also if that account is exact again; 0: none
+}
+
+// changed counts an account that is inexact since after, and was since before.
+func (s *syncs) changed(before, after int64) {
+	switch {
+	case before == 0 && after != 0:
+		s.accounts++
+		s.firstUS = cmp.Or(s.firstUS, after)
+	case before != 0 && after == 0 && s.accounts > 0: // a store may be older than the count
+		if s.accounts--; s.accounts == 0 {
+			s.firstUS = 0
+		}
+	}
 }
 
 func appendFormat(dst []byte, prefixBits uint) []byte {
@@ -97,4 +118,19 @@ func decodeState(b []byte) (s state, err error) {
 	}
 	s.inexactUS = int64(inexact)
 	return s, nil
+}
+
+func appendSyncs(dst []byte, s *syncs) []byte {
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(dst, s.accounts), uint64(s.firstUS))
+}
+
+func decodeSyncs(b []byte) (s syncs, err error) {
+	if len(b) != 16 {
+		return s, errShort
+	}
+	s = syncs{accounts: binary.BigEndian.Uint64(b), firstUS: int64(binary.BigEndian.Uint64(b[8:]))}
+	if s.firstUS < 0 || (s.accounts == 0) != (s.firstUS == 0) {
+		err = errForm
+	}
+	return s, err
 }

@@ -135,6 +135,9 @@ func (s *Store) load() error {
 	if err != nil {
 		return err
 	}
+	if st.syncs, err = metaValue(s.db.Value, metaSyncs, decodeSyncs); err != nil {
+		return err
+	}
 	purged, _, err := s.first(rangePurged)
 	if err != nil {
 		return err
@@ -239,8 +242,12 @@ func (s *Store) flushLocked(at *state) error {
 	return err
 }
 
-// InexactSince returns the stamp of the generation's first gap, 0 if there is none.
-func (s *Store) InexactSince() int64 { return s.commits.state.Load().inexactUS }
+// InexactSince returns the stamp since when deletes may be missing: of the generation's first gap,
+// or of the first #sync while there are accounts that are inexact. 0: none is missing.
+func (s *Store) InexactSince() int64 {
+	at := s.commits.state.Load()
+	return min(cmp.Or(at.inexactUS, at.syncs.firstUS), cmp.Or(at.syncs.firstUS, at.inexactUS))
+}
 
 // Failed is closed when a write or a sync failed, or damage was found. Err says why.
 func (s *Store) Failed() <-chan struct{} { return s.db.Failed() }

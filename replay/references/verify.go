@@ -128,7 +128,7 @@ func (v *verifier) scanFile(ctx context.Context, begin, end []byte, check func(k
 // meta checks that the name is known: Open has read the values.
 func (v *verifier) meta(key, _ []byte) error {
 	switch string(key[1:]) {
-	case metaFormat, metaGeneration, metaState, metaLinks:
+	case metaFormat, metaGeneration, metaState, metaLinks, metaSyncs:
 		return nil
 	}
 	return errors.New("unknown name of a meta value")
