@@ -45,7 +45,7 @@ race: ## the tests of PACKAGES with the race detector; some minutes
 soak: ## kills, relay faults, failed writes by a random schedule for MINUTES; SEED repeats one, LINKS=1 has links in each round, VERIFY=1 verifies (docs/testing.md)
 	MILLRACE_TEST_SOAK_LINKS=$(LINKS) MILLRACE_TEST_SOAK_VERIFY=$(VERIFY) MILLRACE_TEST_SOAK_SEED=$(SEED) MILLRACE_TEST_SOAK_MINUTES=$(MINUTES) $(GO) test -count=1 -timeout 0 -v $(TESTFLAGS) -run '^TestSoak$$' ./cmd/millrace
 
-mutants: ## the wrong edits that tests must catch; PART=0 to 9 tries a tenth of them (docs/testing.md)
+mutants: ## the wrong edits that tests must catch; PART=0 to 19 tries a twentieth of them (docs/testing.md)
 	$(GO) run ./.ci/mutants -part $(or $(PART),-1)
 
 lint: ## golangci-lint, which has go vet's checks
