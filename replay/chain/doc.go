@@ -22,12 +22,12 @@
 //
 // # Format
 //
-// An account is known by the first 8 bytes of its DID's SHA-256. Numbers in keys are big-endian, in
-// values little-endian. Pebble has checksums.
+// An account is the first 16 bytes of its DID's SHA-256. Numbers are little-endian. Pebble has
+// checksums.
 //
-//	01                  version:u32 (1) | one account in so many:u64 | position
-//	02                  position before the last Commit | account:u64 state … that it replaced
-//	03 account:u64      state
+//	01                  version:u32 (2) | one account in so many:u64 | position
+//	02                  position before the last Commit | account state … that it replaced
+//	03 account          state
 //
 //	position = epoch:u32 | seq:u64        state = rev:u64 | data, 32 bytes
 //

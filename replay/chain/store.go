@@ -1,6 +1,8 @@
 package chain
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
@@ -17,9 +19,22 @@ type Position struct {
 	Seq   int64
 }
 
+// Account is what an account is known by: half of its DID's SHA-256. Nobody can make a DID that is
+// taken for another.
+type Account [sha256.Size / 2]byte
+
+// AccountOf returns the account of a DID.
+func AccountOf(did []byte) Account {
+	sum := sha256.Sum256(did)
+	return Account(sum[:])
+}
+
+// Number returns the first 8 bytes as a number.
+func (a Account) Number() uint64 { return binary.BigEndian.Uint64(a[:]) }
+
 // Change is what one frame has changed of an account.
 type Change struct {
-	Account       uint64
+	Account       Account
 	Before, After verify.State
 }
 
@@ -30,7 +45,7 @@ type Store struct {
 	at  Position // of the last Commit
 
 	mu      sync.Mutex
-	pending map[uint64]pending // by account
+	pending map[Account]pending // by account
 
 	close func() error // closes the database, once
 }
@@ -52,7 +67,7 @@ func Open(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open store of chains in %s: %w", cfg.Dir, err)
 	}
-	return &Store{cfg: cfg, db: db, pending: make(map[uint64]pending), close: sync.OnceValue(db.Close)}, nil
+	return &Store{cfg: cfg, db: db, pending: make(map[Account]pending), close: sync.OnceValue(db.Close)}, nil
 }
 
 // Begin brings the store to the log's position.
@@ -88,10 +103,10 @@ func (s *Store) load() error {
 		}
 	default:
 		if known {
-			s.cfg.Logger.Info("the store of chains begins anew, as it is not at the log's position, or of another --verify-sample: the next commit of each account is not compared",
+			s.cfg.Logger.Info("the store of chains begins anew, as it is not at the log's position, or of another --verify-sample or version: the next commit of each account is not compared",
 				"epoch", m.at.Epoch, "seq", m.at.Seq, "log_epoch", s.at.Epoch, "log_seq", s.at.Seq)
 		}
-		if err := batch.DeleteRange(stateKey(0)[:1], []byte{rangeState + 1}, nil); err != nil {
+		if err := batch.DeleteRange([]byte{rangeState}, []byte{rangeState + 1}, nil); err != nil {
 			return err
 		}
 	}
@@ -106,7 +121,7 @@ func (s *Store) setMeta(batch *pebble.Batch, at Position) error {
 }
 
 // Get returns the newest state of an account, zero if it is not known.
-func (s *Store) Get(account uint64) (state verify.State, err error) {
+func (s *Store) Get(account Account) (state verify.State, err error) {
 	s.mu.Lock()
 	p, ok := s.pending[account]
 	s.mu.Unlock()

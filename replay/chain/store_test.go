@@ -50,11 +50,12 @@ func randomState(rng *rand.Rand) (s verify.State) {
 }
 
 // checkStates compares the accounts 0 to 19.
-func checkStates(t *testing.T, s *Store, want map[uint64]verify.State) {
+func checkStates(t *testing.T, s *Store, want map[Account]verify.State) {
 	t.Helper()
-	for account := range uint64(20) {
+	for n := range byte(20) {
+		account := Account{n}
 		if got, err := s.Get(account); err != nil || got != want[account] {
-			t.Fatalf("account %d is in state %v, want %v; %v", account, got, want[account], err)
+			t.Fatalf("account %x is in state %v, want %v; %v", account, got, want[account], err)
 		}
 	}
 }
@@ -67,7 +68,7 @@ func TestModel(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	fs := vfs.NewCrashableMem()
-	at, want, sample := Position{Epoch: 1}, map[uint64]verify.State{}, uint64(1)
+	at, want, sample := Position{Epoch: 1}, map[Account]verify.State{}, uint64(1)
 	lost := 0
 	for life := range 60 {
 		refused, err := Open(Config{Dir: "chains", FS: fs, Sample: 1000})
@@ -84,10 +85,10 @@ func TestModel(t *testing.T) {
 		before, beforeAt := want, at
 		for range rng.IntN(6) {
 			for range rng.IntN(12) {
-				account := uint64(rng.IntN(20))
+				account := Account{byte(rng.IntN(20))}
 				last, err := s.Get(account)
 				if err != nil || last != newest[account] {
-					t.Fatalf("account %d is in state %v, want %v; %v", account, last, newest[account], err)
+					t.Fatalf("account %x is in state %v, want %v; %v", account, last, newest[account], err)
 				}
 				c := Change{Account: account, Before: last, After: randomState(rng)}
 				s.Set(c)
@@ -110,9 +111,9 @@ func TestModel(t *testing.T) {
 			at, want = beforeAt, before // the log did not get it
 			lost++
 		case 3:
-			at, want = Position{Epoch: at.Epoch + 1}, map[uint64]verify.State{}
+			at, want = Position{Epoch: at.Epoch + 1}, map[Account]verify.State{}
 		case 4:
-			sample, want = sample+1, map[uint64]verify.State{}
+			sample, want = sample+1, map[Account]verify.State{}
 		}
 		if rng.IntN(3) == 0 {
 			if err := errors.Join(s.Close(), s.Close()); err != nil {
@@ -135,7 +136,7 @@ func TestPendingIsBounded(t *testing.T) {
 	defer s.Close()
 	var changes []Change
 	for i := range uint64(100) {
-		c := Change{Account: i % 10, Before: verify.State{Rev: i}, After: verify.State{Rev: i + 10}}
+		c := Change{Account: Account{byte(i % 10)}, Before: verify.State{Rev: i}, After: verify.State{Rev: i + 10}}
 		s.Set(c)
 		changes = append(changes, c)
 	}
@@ -156,11 +157,11 @@ func TestPendingIsBounded(t *testing.T) {
 func TestDamagedState(t *testing.T) {
 	s := openTest(t, vfs.NewMem(), Position{}, 1)
 	b := s.db.Pebble().NewBatch()
-	if err := errors.Join(b.Set(stateKey(3), []byte("short"), nil), s.db.Commit(b, true)); err != nil {
+	if err := errors.Join(b.Set(stateKey(Account{3}), []byte("short"), nil), s.db.Commit(b, true)); err != nil {
 		t.Fatal(err)
 	}
 	var damage *pebbleguard.CorruptionError
-	if _, err := s.Get(3); !errors.As(err, &damage) || !strings.Contains(err.Error(), "5 bytes") {
+	if _, err := s.Get(Account{3}); !errors.As(err, &damage) || !strings.Contains(err.Error(), "5 bytes") {
 		t.Errorf("read %v", err)
 	}
 	<-s.Failed()
@@ -207,8 +208,8 @@ func TestBeginsAnew(t *testing.T) {
 	}{{"the same", formatNumber, 1, true}, {"another sample", formatNumber, 2, false}, {"another version", formatNumber + 1, 1, false}} {
 		fs := vfs.NewMem()
 		s := openTest(t, fs, Position{}, 1)
-		err := errors.Join(s.Commit(first, []Change{{Account: 3, After: state}}), s.Commit(second, []Change{{Account: 3, Before: state}}))
-		if _, ok, valueErr := s.db.Value(stateKey(3)); ok || errors.Join(err, valueErr) != nil {
+		err := errors.Join(s.Commit(first, []Change{{Account: Account{3}, After: state}}), s.Commit(second, []Change{{Account: Account{3}, Before: state}}))
+		if _, ok, valueErr := s.db.Value(stateKey(Account{3})); ok || errors.Join(err, valueErr) != nil {
 			t.Errorf("a zero state is kept: %v, %v", err, valueErr)
 		}
 		b := s.db.Pebble().NewBatch()
@@ -216,7 +217,7 @@ func TestBeginsAnew(t *testing.T) {
 			t.Fatal(err)
 		}
 		s = openTest(t, fs, first, tc.sample)
-		if got, err := s.Get(3); err != nil || (got == state) != tc.known || !tc.known && got != (verify.State{}) {
+		if got, err := s.Get(Account{3}); err != nil || (got == state) != tc.known || !tc.known && got != (verify.State{}) {
 			t.Errorf("%s: %v, %v", tc.name, got, err)
 		}
 		if err := s.Close(); err != nil {
@@ -224,7 +225,7 @@ func TestBeginsAnew(t *testing.T) {
 		}
 		// The Commit before that of the states is no longer known, nor is the log's beginning it.
 		s = openTest(t, fs, Position{}, tc.sample)
-		if got, err := s.Get(3); err != nil || got != (verify.State{}) {
+		if got, err := s.Get(Account{3}); err != nil || got != (verify.State{}) {
 			t.Errorf("%s, of a log that was replaced: %v, %v", tc.name, got, err)
 		}
 		if err := s.Close(); err != nil {
@@ -248,16 +249,20 @@ func TestFormats(t *testing.T) {
 	state := verify.State{Rev: 5, Data: verify.Digest{6}}
 	at := Position{Epoch: 3, Seq: 4}
 	const atHex, stateHex = "030000000400000000000000", "05000000000000000600000000000000000000000000000000000000000000000000000000000000"
-	undo := appendUndo(nil, at, []Change{{Account: 7, Before: state}})
+	undo := appendUndo(nil, at, []Change{{Account: Account{7}, Before: state}})
 	for want, got := range map[string][]byte{
-		"01": metaKey(), "02": undoKey(), "030000000000000102": stateKey(258), stateHex: appendState(nil, state),
-		"010000000200000000000000" + atHex: appendMeta(nil, meta{1, 2, at}), atHex + "0700000000000000" + stateHex: undo,
+		"01": metaKey(), "02": undoKey(), "0301020000000000000000000000000000": stateKey(Account{1, 2}), stateHex: appendState(nil, state),
+		"010000000200000000000000" + atHex: appendMeta(nil, meta{1, 2, at}), atHex + "07000000000000000000000000000000" + stateHex: undo,
 	} {
 		if hex.EncodeToString(got) != want {
 			t.Errorf("%x, want %s", got, want)
 		}
 	}
-	if from, replaced := decodeUndo(undo); from != at || len(replaced) != 1 || replaced[0] != (Change{Account: 7, Before: state}) {
+	account := AccountOf([]byte("did:plc:ewvi7nxzyoun6zxhrxs64oiz"))
+	if got := hex.EncodeToString(account[:]); got != "b5819b10a87068aab869f6ced36f03e5" || account.Number() != 0xb5819b10a87068aa {
+		t.Errorf("account %s, number %x", got, account.Number())
+	}
+	if from, replaced := decodeUndo(undo); from != at || len(replaced) != 1 || replaced[0] != (Change{Account: Account{7}, Before: state}) {
 		t.Errorf("%v, %v", from, replaced)
 	}
 	for n := range len(undo) {
@@ -276,11 +281,11 @@ func TestFormats(t *testing.T) {
 // Commit ahead.
 func TestEachFailedCall(t *testing.T) {
 	made, errDisk := vfs.NewCrashableMem(), errors.New("the disk")
-	states := map[uint64]verify.State{3: {Rev: 3}, 4: {Rev: 4}}
+	states := map[Account]verify.State{{3}: {Rev: 3}, {4}: {Rev: 4}}
 	first := Position{Epoch: 1, Seq: 1}
 	s := openTest(t, made, Position{}, 1)
-	err := errors.Join(s.Commit(first, []Change{{Account: 3, After: states[3]}, {Account: 4, After: states[4]}}),
-		s.Commit(Position{Epoch: 1, Seq: 9}, []Change{{Account: 3, Before: states[3]}, {Account: 4, Before: states[4], After: verify.State{Rev: 9}}, {Account: 5, After: verify.State{Rev: 5}}}))
+	err := errors.Join(s.Commit(first, []Change{{Account: Account{3}, After: states[Account{3}]}, {Account: Account{4}, After: states[Account{4}]}}),
+		s.Commit(Position{Epoch: 1, Seq: 9}, []Change{{Account: Account{3}, Before: states[Account{3}]}, {Account: Account{4}, Before: states[Account{4}], After: verify.State{Rev: 9}}, {Account: Account{5}, After: verify.State{Rev: 5}}}))
 	// No write-ahead log is left: where one is replayed, Pebble panics if Open then fails.
 	if err := errors.Join(err, s.db.Flush(), s.Close()); err != nil {
 		t.Fatal(err)
@@ -298,12 +303,13 @@ func TestEachFailedCall(t *testing.T) {
 		failed := func() bool { return calls.Load() >= n }
 		s, err := beginAt(failing, first, 1)
 		if err == nil {
-			for account := range uint64(6) {
+			for id := range byte(6) {
+				account := Account{id}
 				if got, err := s.Get(account); err == nil && got != states[account] {
-					t.Fatalf("call %d: account %d is in state %v", n, account, got)
+					t.Fatalf("call %d: account %x is in state %v", n, account, got)
 				}
 			}
-			err = s.Commit(Position{Epoch: 1, Seq: 2}, []Change{{Account: 3, Before: states[3]}})
+			err = s.Commit(Position{Epoch: 1, Seq: 2}, []Change{{Account: Account{3}, Before: states[Account{3}]}})
 			if err != nil && s.Err() == nil {
 				t.Fatalf("call %d: %v, and the store has not failed", n, err)
 			}
@@ -317,7 +323,7 @@ func TestEachFailedCall(t *testing.T) {
 		}
 		at, want := first, states
 		if err == nil {
-			at, want = Position{Epoch: 1, Seq: 2}, map[uint64]verify.State{4: states[4]}
+			at, want = Position{Epoch: 1, Seq: 2}, map[Account]verify.State{{4}: states[Account{4}]}
 		}
 		s = openTest(t, fs.CrashClone(vfs.CrashCloneCfg{}), at, 1)
 		checkStates(t, s, want)

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	formatNumber  = 1
+	formatNumber  = 2
 	rangeState    = 3
 	positionBytes = 4 + 8
 	stateBytes    = 8 + len(verify.Digest{})
@@ -26,12 +26,10 @@ type meta struct {
 func metaKey() []byte { return []byte{1} }
 func undoKey() []byte { return []byte{2} }
 
-func stateKey(account uint64) []byte {
-	return binary.BigEndian.AppendUint64([]byte{rangeState}, account)
-}
+func stateKey(account Account) []byte { return append([]byte{rangeState}, account[:]...) }
 
 // setState sets the state of an account. The zero state removes it.
-func setState(b *pebble.Batch, account uint64, state verify.State) error {
+func setState(b *pebble.Batch, account Account, state verify.State) error {
 	if state == (verify.State{}) {
 		return b.Delete(stateKey(account), nil)
 	}
@@ -74,21 +72,22 @@ func decodeMeta(b []byte) (m meta) {
 func appendUndo(dst []byte, from Position, changes []Change) []byte {
 	dst = appendPosition(dst, from)
 	for i := range changes {
-		dst = appendState(binary.LittleEndian.AppendUint64(dst, changes[i].Account), changes[i].Before)
+		dst = appendState(append(dst, changes[i].Account[:]...), changes[i].Before)
 	}
 	return dst
 }
 
 // decodeUndo decodes what appendUndo appended. Other bytes give a position that no log has.
 func decodeUndo(b []byte) (from Position, replaced []Change) {
-	const changeBytes = 8 + stateBytes
+	const changeBytes = len(Account{}) + stateBytes
 	if len(b) < positionBytes || (len(b)-positionBytes)%changeBytes != 0 {
 		return Position{Seq: -1}, nil
 	}
 	from = decodePosition(b)
 	for b = b[positionBytes:]; len(b) > 0; b = b[changeBytes:] {
-		state, _ := decodeState(b[8:changeBytes]) // only another length is an error
-		replaced = append(replaced, Change{Account: binary.LittleEndian.Uint64(b), Before: state})
+		account, value := Account(b), b[len(Account{}):changeBytes]
+		state, _ := decodeState(value) // only another length is an error
+		replaced = append(replaced, Change{Account: account, Before: state})
 	}
 	return from, replaced
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"millrace/consume/relaysim/testwait"
+	"millrace/replay/chain"
 	"millrace/replay/references"
 	"millrace/translate"
 	"millrace/translate/verify"
@@ -60,7 +61,7 @@ func TestQuietFailure(t *testing.T) {
 // slowChains takes a minute to find an account.
 type slowChains struct{ Chains }
 
-func (slowChains) Get(uint64) (verify.State, error) {
+func (slowChains) Get(chain.Account) (verify.State, error) {
 	testwait.Elapse(time.Minute)
 	return verify.State{}, nil
 }

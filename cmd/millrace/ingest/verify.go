@@ -1,8 +1,6 @@
 package ingest
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
 	"log/slog"
 	"time"
@@ -23,8 +21,9 @@ type Verification struct {
 	Drop   bool   // leave out the events of frames that fail, but for want of a key
 }
 
-// Keys gives the signing keys of accounts, which it knows by accountOf. *identity.Directory
-// implements it. Safe for concurrent use; nothing waits but Flush, which one goroutine calls.
+// Keys gives the signing keys of accounts, which it knows by chain.Account.Number.
+// *identity.Directory implements it. Safe for concurrent use; nothing waits but Flush, which one
+// goroutine calls.
 type Keys interface {
 	Key(account uint64, did string) (atcrypto.PublicKey, identity.State)
 	Refresh(account uint64, did string) (pending bool)
@@ -35,20 +34,14 @@ type Keys interface {
 // Chains keeps the states of accounts. *chain.Store implements it. One goroutine calls Get and Set,
 // in the relay's order, another Commit.
 type Chains interface {
-	Get(account uint64) (verify.State, error)
+	Get(account chain.Account) (verify.State, error)
 	Set(c chain.Change)
 	Commit(at chain.Position, changes []chain.Change) error
 }
 
-// accountOf returns the number that an account is known by.
-func accountOf(did []byte) uint64 {
-	sum := sha256.Sum256(did)
-	return binary.BigEndian.Uint64(sum[:])
-}
-
 // check is what was found in one frame.
 type check struct {
-	account  uint64
+	account  chain.Account
 	verdict  verify.Verdict
 	from, to int // its events in the batch
 }
@@ -70,7 +63,7 @@ func (c *checker) check(dst []check, frame []byte, seq int64, b *translate.Batch
 			c.v, checks = verify.Verifier{}, dst
 			c.logger.Error("verifying a frame panicked; please report it", "seq", seq, "panic", fmt.Sprint(reason))
 			if from < len(b.Events) {
-				checks = append(dst, check{accountOf(b.DID(from)), verify.Verdict{Reason: verify.InvalidFrame}, from, len(b.Events)})
+				checks = append(dst, check{chain.AccountOf(b.DID(from)), verify.Verdict{Reason: verify.InvalidFrame}, from, len(b.Events)})
 			}
 		}
 	}()
@@ -81,20 +74,21 @@ func (c *checker) check(dst []check, frame []byte, seq int64, b *translate.Batch
 	if did == nil {
 		did = b.DID(from)
 	}
-	found := check{account: accountOf(did), from: from, to: len(b.Events)}
-	if found.account%c.cfg.Sample != 0 {
+	found := check{account: chain.AccountOf(did), from: from, to: len(b.Events)}
+	number := found.account.Number()
+	if number%c.cfg.Sample != 0 {
 		return dst
 	}
 	if from < len(b.Events) {
 		switch b.Events[from].Kind {
 		case translate.KindIdentity:
-			c.cfg.Keys.Changed(found.account, string(did))
+			c.cfg.Keys.Changed(number, string(did))
 			return dst
 		case translate.KindAccount:
 			return dst
 		}
 	}
-	found.verdict = c.verify(frame, string(did), found.account)
+	found.verdict = c.verify(frame, string(did), number)
 	return append(dst, found)
 }
 

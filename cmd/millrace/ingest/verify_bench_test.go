@@ -34,7 +34,7 @@ func BenchmarkPipeline(b *testing.B) {
 	for _, f := range frames {
 		var v verify.Verifier
 		if did := v.Open(f.Data); did != nil {
-			if known.keys[accountOf(did)], err = relaysim.PublicKey(string(did)); err != nil {
+			if known.keys[chain.AccountOf(did).Number()], err = relaysim.PublicKey(string(did)); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -77,7 +77,7 @@ func verifiedEvents(t testing.TB, frames []consume.Frame, drop bool) (events []v
 	for _, f := range frames {
 		reason := verify.Valid
 		if did := string(v.Open(f.Data)); did != "" {
-			key, _ := simKeys{t}.Key(accountOf([]byte(did)), did)
+			key, _ := simKeys{t}.Key(chain.AccountOf([]byte(did)).Number(), did)
 			verdict := v.Check(key, time.Now())
 			reason, states[did] = verdict.Follow(states[did])
 			reasons[reason]++
@@ -259,7 +259,7 @@ func TestDroppedKeyStaysDropped(t *testing.T) {
 	server := httptest.NewServer(plc)
 	defer server.Close()
 	const did = "did:plc:ewvi7nxzyoun6zhxrhs64oiz" // of identityFrame
-	account := accountOf([]byte(did))
+	account := chain.AccountOf([]byte(did)).Number()
 	openKeys := func(fs vfs.FS) *identity.Directory {
 		t.Helper()
 		keys, err := identity.Open(identity.Config{Dir: "keys", FS: fs, PLC: server.URL})
@@ -398,7 +398,7 @@ func TestKeys(t *testing.T) {
 		got := verify.Valid
 		for _, found := range c.check(nil, tc.frame, 1, &b, 0) {
 			got = found.verdict.Reason
-			if found.account != accountOf([]byte(did)) || found.to != len(b.Events) {
+			if found.account != chain.AccountOf([]byte(did)) || found.to != len(b.Events) {
 				t.Errorf("%s: %+v", name, found)
 			}
 		}
@@ -406,7 +406,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%s: %s, calls %q; want %s, %q", name, got, tc.keys.calls, tc.want, tc.calls)
 		}
 		for account, did := range tc.keys.accounts {
-			if account != accountOf([]byte(did)) {
+			if account != chain.AccountOf([]byte(did)).Number() {
 				t.Errorf("%s: %s is account %d", name, did, account)
 			}
 		}
@@ -429,7 +429,7 @@ func TestSample(t *testing.T) {
 		var v verify.Verifier
 		did := v.Open(f.Data)
 		want := 0
-		if did != nil && accountOf(did)%3 == 0 {
+		if did != nil && chain.AccountOf(did).Number()%3 == 0 {
 			want = 1
 		}
 		if n := len(c.check(nil, f.Data, f.Seq, &b, 0)); n != want {
