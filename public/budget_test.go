@@ -80,10 +80,10 @@ func TestFilterThatNeverFits(t *testing.T) {
 	}
 	const words = "ask for less"
 	header := from("192.0.2.1")
-	if resp, body := s.refused(query("wantedDids", maxWantedDIDs), header); resp.StatusCode != http.StatusBadRequest || !strings.Contains(body, words) {
+	if resp, body := s.refused(query("wantedDids", 6000), header); resp.StatusCode != http.StatusBadRequest || !strings.Contains(body, words) {
 		t.Errorf("%s: %s", resp.Status, body)
 	}
-	resp, body := s.refusedAt(s.v2URL(query("dids", maxWantedDIDs)), header)
+	resp, body := s.refusedAt(s.v2URL(query("dids", 6000)), header)
 	checkV2Error(t, resp, body, http.StatusBadRequest, v2InvalidRequest, words)
 	c, _ := s.dialWith(new(dialer), query("wantedDids", 3000), header)
 	if resp, body := s.refused(query("wantedDids", 3000), header); resp.StatusCode != http.StatusServiceUnavailable {
