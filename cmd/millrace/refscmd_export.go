@@ -22,7 +22,8 @@ func refsExportCommand() *command {
 	return &command{
 		name: "millrace references export", summary: "write what records that are alive point at, as NDJSON or CSV",
 		about: `Each line is a reference: did, collection, rkey, path and subject. The last line on standard error says --as-of
-what TIME millrace references import may read it again.`,
+what TIME millrace references import may read it again. An import replaces all that is
+known of the accounts, also of sources that --source leaves out.`,
 		flags:  fs,
 		groups: []flagGroup{{"What is written", []string{"did", "source", "format", "out"}}, {"Where it comes from", storeTwins()}},
 		twins:  storeTwins(), check: c.check, run: c.with(refsRead, c.export),
@@ -81,7 +82,11 @@ func (c *refsExport) export(ctx context.Context, s *refsStores, _ []string, stdo
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(stderr, "exported %d references; import them --as-of %s\n", rows, asOf)
+	which := ""
+	if e.Sources != nil {
+		which = " of some sources, which replace all that an import finds of their accounts"
+	}
+	fmt.Fprintf(stderr, "exported %d references%s; import them --as-of %s\n", rows, which, asOf)
 	return nil
 }
 

@@ -152,6 +152,10 @@ func TestReferencesCommands(t *testing.T) {
 		return !strings.Contains(l, `"collection":"app.bsky.feed.like"`) || !strings.Contains(l, `"path":"subject.uri"`)
 	})
 	same("one source", likes, "--source", "app.bsky.feed.like:subject.uri")
+	run(exitOK, "which replace all that an import finds of their accounts", "export", "--out", out+".again", "--source", "app.bsky.feed.like:subject.uri")
+	if strings.Contains(said, "replace") {
+		t.Errorf("an export of all sources warns: %s", said)
+	}
 
 	// A repository of an account that the server has not seen.
 	const unknown = "did:web:unknown.example.com"
