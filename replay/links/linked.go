@@ -32,7 +32,7 @@ func (v *view) Linked(ctx context.Context, account uint64, path uint32, most int
 			return nil, err
 		}
 		for _, r := range row.References {
-			if r.Path == path && row.Arrival >= floor {
+			if r.Path == path && r.Subject != r.Authority && row.Arrival >= floor {
 				subjects = append(subjects, r.Subject)
 			}
 		}

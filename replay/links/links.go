@@ -54,9 +54,9 @@ type View interface {
 	// that q.Others does not leave out. Groups are in the order of their oldest record. It reads
 	// all records of the set, whatever the limit. Errors: ErrTooLarge, too.
 	OtherCounts(ctx context.Context, q OthersQuery) (OtherCounts, error)
-	// Linked returns what the records of an account link to from a source, in any order; a subject
-	// of several records comes as often. It reads all records of the account. Errors: ErrTooLarge
-	// if they are more than most, too.
+	// Linked returns the AT URIs that the records of an account link to from a source, in any
+	// order; one of several records comes as often. It reads all records of the account. Errors:
+	// ErrTooLarge if they are more than most, too.
 	Linked(ctx context.Context, account uint64, path uint32, most int) ([]uint64, error)
 	// MostLinked returns the sets with most links that were made in the last hour and are there.
 	// It knows of those since the server was started.
@@ -150,6 +150,7 @@ type OthersCursor struct {
 type Other struct {
 	Link
 	Subject uint64 // UID
+	IsDID   bool   // Subject is an account
 }
 
 // Others is a page of other references.

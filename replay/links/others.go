@@ -27,7 +27,7 @@ var ErrTooLarge = errors.New("too many records to read them")
 func (v *view) Others(ctx context.Context, q OthersQuery) (o Others, err error) {
 	defer wrap("list other references", &err)
 	var last OthersCursor
-	stopped, err := v.eachOther(ctx, q, q.Cursor, max(q.Limit, maxPageLinks), func(l *Link, index int, subject uint64) (bool, error) {
+	stopped, err := v.eachOther(ctx, q, q.Cursor, max(q.Limit, maxPageLinks), func(l *Link, index int, r references.Reference) (bool, error) {
 		at := OthersCursor{l.Arrival, uint32(index)}
 		if at.compare(q.Cursor) <= 0 {
 			return true, nil
@@ -36,7 +36,7 @@ func (v *view) Others(ctx context.Context, q OthersQuery) (o Others, err error) 
 			o.Next = last
 			return false, nil
 		}
-		o.Items, last = append(o.Items, Other{*l, subject}), at
+		o.Items, last = append(o.Items, Other{*l, r.Subject, r.Subject == r.Authority}), at
 		return true, nil
 	})
 	if stopped != 0 {
@@ -52,7 +52,7 @@ func (c OthersCursor) compare(d OthersCursor) int {
 // eachOther calls fn with each other reference that q wants, from the record of a cursor on, until
 // fn returns false. It looks at most at so many records, as each does.
 func (v *view) eachOther(ctx context.Context, q OthersQuery, from OthersCursor, most int,
-	fn func(l *Link, index int, subject uint64) (more bool, err error)) (stopped uint64, err error) {
+	fn func(l *Link, index int, r references.Reference) (more bool, err error)) (stopped uint64, err error) {
 	l, _, err := v.list(q.Set, q.Accounts, max(from.Arrival, 1)-1, true)
 	if err != nil {
 		return 0, err
@@ -77,7 +77,7 @@ func (v *view) eachOther(ctx context.Context, q OthersQuery, from OthersCursor, 
 			if r.Path != q.OtherPath || others != nil && !others[r.Subject] {
 				continue
 			}
-			if more, err := fn(l, i, r.Subject); err != nil || !more {
+			if more, err := fn(l, i, r); err != nil || !more {
 				return false, err
 			}
 		}
@@ -92,11 +92,11 @@ type grouped struct{ subject, account, arrival uint64 }
 func (v *view) OtherCounts(ctx context.Context, q OthersQuery) (o OtherCounts, err error) {
 	defer wrap("count other references", &err)
 	var all []grouped
-	stopped, err := v.eachOther(ctx, q, OthersCursor{}, maxGrouped, func(l *Link, _ int, subject uint64) (bool, error) {
+	stopped, err := v.eachOther(ctx, q, OthersCursor{}, maxGrouped, func(l *Link, _ int, r references.Reference) (bool, error) {
 		if n := len(all); n > 0 && all[n-1].arrival == l.Arrival {
 			return true, nil // not the first other subject of the record
 		}
-		all = append(all, grouped{subject, l.Account, l.Arrival})
+		all = append(all, grouped{r.Subject, l.Account, l.Arrival})
 		return true, nil
 	})
 	if stopped != 0 {

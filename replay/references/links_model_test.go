@@ -150,7 +150,7 @@ func (w *linksWorld) counts(all map[links.Set]map[uint64]uint64) {
 	}
 }
 
-// linked compares what each account links to.
+// linked compares the AT URIs that each account links to.
 func (w *linksWorld) linked(rows []references.Row) {
 	w.t.Helper()
 	of := make(map[uint64]int) // rows, of each account
@@ -163,7 +163,7 @@ func (w *linksWorld) linked(rows []references.Row) {
 			var want []uint64
 			for _, r := range w.rows {
 				for _, ref := range r.References {
-					if r.Account == account && ref.Path == path {
+					if r.Account == account && ref.Path == path && ref.Subject != ref.Authority {
 						want = append(want, ref.Subject)
 					}
 				}
@@ -319,7 +319,7 @@ func (w *linksWorld) others(set links.Set) {
 			if ref.Path != q.OtherPath || q.Others != nil && !slices.Contains(q.Others, ref.Subject) {
 				continue
 			}
-			want = append(want, links.Other{Link: links.Link{Arrival: r.Arrival, Account: r.Account, Record: r.Record}, Subject: ref.Subject})
+			want = append(want, links.Other{Link: links.Link{Arrival: r.Arrival, Account: r.Account, Record: r.Record}, Subject: ref.Subject, IsDID: ref.Subject == ref.Authority})
 			if !first {
 				continue
 			}

@@ -142,7 +142,7 @@ func (l *linkReader) count(set links.Set) error {
 	return err
 }
 
-// liked returns the subjects that an account's records link to.
+// liked returns the records that an account's records link to.
 func (l *linkReader) liked(key linkKey, source uint32) ([]uint64, error) {
 	return l.view.Linked(l.ctx, key.uid, source, maxLinks)
 }
@@ -170,7 +170,9 @@ func (l *linkReader) members(key linkKey, list uint32) ([]uint64, error) {
 	found, err := l.view.Others(l.ctx, links.OthersQuery{Set: set, OtherPath: subject, Accounts: []uint64{key.owner}, Limit: maxLinks})
 	uids := make([]uint64, 0, len(found.Items))
 	for _, item := range found.Items {
-		uids = append(uids, item.Subject)
+		if item.IsDID {
+			uids = append(uids, item.Subject)
+		}
 	}
 	return uids, err
 }

@@ -232,8 +232,9 @@ func (v view) Others(_ context.Context, q links.OthersQuery) (o links.Others, _ 
 		v.t.Errorf("asked for %+v", q)
 	}
 	for _, uid := range v.uids("members:" + v.name(q.Set.Subject)) {
-		o.Items = append(o.Items, links.Other{Subject: uid})
+		o.Items = append(o.Items, links.Other{Subject: uid, IsDID: true})
 	}
+	o.Items = append(o.Items, links.Other{Subject: v.UID(post(1))}) // a list may have any subject
 	return o, v.fails["others"]
 }
 
