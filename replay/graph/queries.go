@@ -31,7 +31,7 @@ type Queries interface {
 	// Progress says how far the graph is built.
 	Progress() Progress
 	// Wait returns when answers asked for from then on count up to a position, or further. Errors:
-	// the cause of ctx's end, and the failure of the feed.
+	// the cause of ctx's end, and ErrClosed if the graph no longer follows the log.
 	Wait(ctx context.Context, at references.Position) error
 	// Since says where in the log the records begin: edges of records that are older are known only
 	// if they were imported.

@@ -214,7 +214,7 @@ func TestFailuresEndRun(t *testing.T) {
 			if err := run.Wait(); !errors.Is(err, want) || !strings.HasPrefix(err.Error(), name) {
 				t.Errorf("run: %v", err)
 			}
-			if err := w.feed.Wait(t.Context(), references.Position{Epoch: 9}); !errors.Is(err, errStopped) {
+			if err := w.feed.Wait(t.Context(), references.Position{Epoch: 9}); !errors.Is(err, graph.ErrClosed) {
 				t.Errorf("wait: %v", err)
 			}
 		})

@@ -32,8 +32,6 @@ const (
 // MinMemory is the least that Config.Memory may be.
 const MinMemory = 64 << 20
 
-var errStopped = errors.New("the graph does not follow the reference store, as the server stops")
-
 // Config is what New needs. Store, Log, SourceNumber and File must be set.
 type Config struct {
 	Store *references.Store
@@ -296,7 +294,7 @@ func (f *Feed) Wait(ctx context.Context, at references.Position) error {
 		select {
 		case <-moved:
 		case <-f.done:
-			return errStopped
+			return graph.ErrClosed
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

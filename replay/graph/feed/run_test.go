@@ -57,7 +57,7 @@ func TestRun(t *testing.T) {
 	if err := run.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	if err := waits.Wait(); !errors.Is(err, errStopped) {
+	if err := waits.Wait(); !errors.Is(err, graph.ErrClosed) {
 		t.Errorf("wait for what does not come: %v", err)
 	}
 	w.closeAll()
