@@ -83,12 +83,16 @@ func (a *importedAccount) lay(since int64) ([]references.Change, error) {
 	changes = append(changes, references.Change{Operation: references.Import, Account: a.uid, Rev: a.rev, Last: a.lastRev()})
 	changes = append(changes, a.record...)
 	deleted, rev := int64(0), a.rev
+	hadUS := a.asOfUS
+	if a.rows { // as the clocks of servers differ
+		hadUS -= clockSlack.Microseconds()
+	}
 	for _, c := range a.laid {
 		c.Seq = 0
 		switch {
 		case c.Operation == references.DeleteAccount && c.TimeUS > deleted:
 			keep := 1
-			if c.TimeUS <= a.asOfUS { // the file has it
+			if c.TimeUS <= hadUS { // the file has it
 				keep += len(a.record)
 			}
 			deleted, changes = c.TimeUS, changes[:min(keep, len(changes))]

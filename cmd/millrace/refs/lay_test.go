@@ -13,7 +13,7 @@ import (
 // TestLay: what the file says, and over it what the log has above that; an account whose log does
 // not reach back far enough is refused.
 func TestLay(t *testing.T) {
-	const asOf, rev, since = 1000, 50 << 10, 50
+	const asOf, rev, since = 1_000_000_000, 50 << 10, 50
 	log := func(operation references.Operation, record, rev uint64, timeUS int64) references.Change {
 		return references.Change{Operation: operation, Seq: 7, Account: 3, Record: record, Rev: rev, TimeUS: timeUS}
 	}
@@ -46,6 +46,8 @@ func TestLay(t *testing.T) {
 		{name: "rows, and commits that came long after their revs say", rows: true, known: rev - 3,
 			laid: []references.Change{create(4, rev-8), log(references.Activate, 0, 0, 9), create(5, rev-3)}, want: "[1 2 4 5]", last: rev - 9},
 		{name: "rows, and a #sync of an old rev", rows: true, known: rev - 8, laid: []references.Change{log(references.Sync, 0, rev-7, 9)}, want: "[1 2 0]", last: rev - 8},
+		{name: "rows, and a deletion that their clock may hide", rows: true, laid: []references.Change{gone(asOf), create(5, rev+2)}, want: "[5]"},
+		{name: "rows, and a deletion that they have", rows: true, laid: []references.Change{gone(asOf - clockSlack.Microseconds())}, want: "[1 2]"},
 		{name: "a late file of the log's first stamp", late: true, since: since, want: "[1 2]"},
 		{name: "a late file from before the log", late: true, since: since + 1},
 		{name: "a late file, and a deletion behind its rev", late: true, since: since, laid: []references.Change{gone(since + 1)}, want: "[]"},
