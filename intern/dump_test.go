@@ -122,7 +122,7 @@ func TestExportResumes(t *testing.T) {
 	filled(t, store, 20_000)
 	dump := exported(t, store)
 	rng := rand.New(rand.NewPCG(rand.Uint64(), 1))
-	for _, at := range []int{0, 3, len(dump), len(dump) - 1, len(dump) - 60, len(dump) / 2, rng.IntN(len(dump)-200) + 200, rng.IntN(len(dump)-200) + 200} {
+	for _, at := range []int{0, 3, 30, len(dump), len(dump) - 1, len(dump) - 60, len(dump) / 2, rng.IntN(len(dump)-200) + 200, rng.IntN(len(dump)-200) + 200} {
 		f := create(t, "dump")
 		if _, err := f.Write(dump[:at]); err != nil {
 			t.Fatal(err)

@@ -122,7 +122,8 @@ func (x *exporter) resume(ctx context.Context, f File) (complete bool, err error
 	if err != nil || !strings.HasPrefix(dumpMagic, string(start)) {
 		return false, x.old.damage(err, noDump)
 	}
-	begun := size >= int64(len(dumpMagic)+segHeadBytes) // else not even a header
+	head := segment{segHeader, x.header.appendTo(nil)}
+	begun := size >= int64(len(dumpMagic)+segHeadBytes+len(head.payload)) // else not even a header
 	if begun {
 		if err := x.old.open(); err != nil {
 			return false, err
@@ -157,7 +158,7 @@ func (x *exporter) resume(ctx context.Context, f File) (complete bool, err error
 	if err := x.w.write([]byte(dumpMagic)); err != nil {
 		return false, err
 	}
-	return false, x.w.segment(segment{segHeader, x.header.appendTo(nil)})
+	return false, x.w.segment(head)
 }
 
 // fill adds to the segment of a kind and writes it when it is full.
