@@ -53,9 +53,10 @@ type Config struct {
 	Logger      *slog.Logger
 }
 
-// withDefaults returns c with its zeros filled. An empty ClusterFile stays so: the client library
-// has the default.
+// withDefaults returns c with its zeros filled. A ClusterFile that stays empty is one of the client
+// library's defaults.
 func (c Config) withDefaults() Config {
+	c.ClusterFile = cmp.Or(c.ClusterFile, os.Getenv("FDB_CLUSTER_FILE"))
 	if c.Directory == nil {
 		c.Directory = []string{"millrace"}
 	}
