@@ -77,11 +77,15 @@ func askNewest(ctx context.Context, c *client.Client, stderr io.Writer, once boo
 		case once:
 			return 0, err
 		}
-		printLine(stderr, "millrace tail: %v; asking again in 1 s", err)
+		wait := time.Second
+		if refused != nil {
+			wait = max(wait, refused.RetryAfter)
+		}
+		printLine(stderr, "millrace tail: %v; asking again in %.0f s", err, wait.Seconds())
 		select {
 		case <-ctx.Done():
 			return 0, context.Cause(ctx)
-		case <-time.After(time.Second):
+		case <-time.After(wait):
 		}
 	}
 }

@@ -1,10 +1,17 @@
 package main
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"math"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
+
+	"millrace/public/client"
 )
 
 // TestParseUntil: with a time that is past the output ends when all is read, with one that comes
@@ -62,5 +69,29 @@ func TestTailSlowOutput(t *testing.T) {
 	tl.out.hold([]byte("event\n"), "")
 	if tl.wait(); !written || tl.quietSince.Load() == math.MaxInt64 {
 		t.Errorf("written %t, and then not quiet", written)
+	}
+}
+
+// TestAskNewestWaits: it waits for as long as the server wants.
+func TestAskNewestWaits(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "7")
+		http.Error(w, "so it is", http.StatusTooManyRequests)
+	}))
+	defer server.Close()
+	c, err := client.New(client.Config{URL: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	said := writerFunc(func(b []byte) (int, error) {
+		stop()
+		if !bytes.Contains(b, []byte("asking again in 7 s")) {
+			t.Errorf("it says %q", b)
+		}
+		return len(b), nil
+	})
+	if _, err := askNewest(ctx, c, said, false, 0); !errors.Is(err, context.Canceled) {
+		t.Error(err)
 	}
 }
