@@ -71,7 +71,7 @@ func (r *Reader) Read(ctx context.Context, in io.Reader, sink Sink) error {
 		return errors.New("the file is empty")
 	case len(start) == 0:
 		return fmt.Errorf("read: %w", err)
-	case start[0] == '{' || start[0] == '\n':
+	case start[0] == '{' || start[0] == '\n' || start[0] == '\r':
 		return r.readRows(ctx, jsonRows(b), sink)
 	case bytes.HasPrefix(bytes.TrimPrefix(start, []byte(`"`)), []byte("did")):
 		return r.readRows(ctx, csvRows(b), sink)

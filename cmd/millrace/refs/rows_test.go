@@ -41,7 +41,7 @@ func TestReadRows(t *testing.T) {
 		files[format] = buf.Bytes()
 	}
 	_, files["csv without names"], _ = bytes.Cut(files["csv"], []byte("\n"))
-	files["ndjson with empty lines"] = append([]byte("\n\n"), bytes.ReplaceAll(files["ndjson"], []byte("\n"), []byte("\r\n\n"))...)
+	files["ndjson with empty lines"] = append([]byte("\r\n\n"), bytes.ReplaceAll(files["ndjson"], []byte("\n"), []byte("\r\n\n"))...)
 	files["ndjson with a name in upper case"] = bytes.ReplaceAll(files["ndjson"], []byte(`"did":`), []byte(`"DID":`))
 	for _, format := range []string{"ndjson", "csv"} {
 		files[format+" with a mark"] = append([]byte("\ufeff"), files[format]...)
