@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"millrace/public/client"
@@ -146,6 +147,9 @@ type graphFound struct {
 // maxPrinted is how much of a directory's contents, and how many gaps, are printed.
 const maxPrinted = 20
 
+// wholeFrame is how the position ends that is after all events of a frame.
+const wholeFrame = "-4294967295"
+
 // print writes the report for people.
 func (c *checkup) print(w io.Writer) {
 	fmt.Fprintf(w, "%s: %s\n", c.Dir, c.history())
@@ -190,7 +194,8 @@ func (c *checkup) print(w io.Writer) {
 func (l *logFound) print(w io.Writer) {
 	if l.Version > 0 {
 		fmt.Fprintf(w, "event log: format %d, relay %s, stream %s, at seq %d of epoch %d, %d events\n", l.Version, l.Relay, l.Stream, l.Seq, l.Epoch, l.Events)
-		fmt.Fprintf(w, "  UID store %s, dictionaries %v, references after %s\n", cmp.Or(l.UIDStore, "none"), l.Dictionaries, cmp.Or(l.References, "none"))
+		fmt.Fprintf(w, "  UID store %s, dictionaries %v, references after %s\n", cmp.Or(l.UIDStore, "none"), l.Dictionaries,
+			cmp.Or(strings.TrimSuffix(l.References, wholeFrame), "none"))
 	} else {
 		fmt.Fprintln(w, "event log, as its server says:")
 	}

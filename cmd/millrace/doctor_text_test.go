@@ -30,7 +30,7 @@ func TestCheckupText(t *testing.T) {
 		c.Contents = append(c.Contents, content{Name: fmt.Sprintf("file%d", i), Files: i, Bytes: int64(i) << 19})
 	}
 	c.Contents[1].Is, c.Contents[1].Pebble = "event log", 24
-	l := &logFound{Version: 10, Relay: "relay.test", Stream: "x.1", Epoch: 1, Seq: 9, Events: 8, UIDStore: "ab", References: "x.1-3-0", Dictionaries: []uint32{7, 8},
+	l := &logFound{Version: 10, Relay: "relay.test", Stream: "x.1", Epoch: 1, Seq: 9, Events: 8, UIDStore: "ab", References: "x.1-3-4294967295", Dictionaries: []uint32{7, 8},
 		Oldest: &client.Point{TimeUS: at.UnixMicro(), Cursor: "x.1-2-0"}, Newest: &client.Point{TimeUS: at.Add(time.Minute).UnixMicro(), Cursor: "x.1-9-0"}}
 	for i := range maxPrinted + 3 {
 		l.Gaps = append(l.Gaps, client.Gap{From: fmt.Sprint("from", i), To: fmt.Sprint("to", i), TimeUS: at.UnixMicro()})
@@ -46,7 +46,7 @@ func TestCheckupText(t *testing.T) {
 		want += fmt.Sprintf("  %-16s %10.1f MiB  %6d files  %s\n", fmt.Sprint("file", i), float64(i)/2, i, is)
 	}
 	want += "  and 2 more\n" + fmt.Sprintf("  %-16s %10.1f MiB\n", "free disk", 3.0) +
-		"event log: format 10, relay relay.test, stream x.1, at seq 9 of epoch 1, 8 events\n  UID store ab, dictionaries [7 8], references after x.1-3-0\n" +
+		"event log: format 10, relay relay.test, stream x.1, at seq 9 of epoch 1, 8 events\n  UID store ab, dictionaries [7 8], references after x.1-3\n" +
 		"  oldest event x.1-2-0 of 2026-11-26T08:00:00Z\n  newest event x.1-9-0 of 2026-11-26T08:01:00Z\n  3 older gaps\n"
 	for i := 3; i < maxPrinted+3; i++ {
 		want += fmt.Sprintf("  gap from from%d to to%d, 2026-11-26T08:00:00Z\n", i, i)
