@@ -92,6 +92,8 @@ func (c *dictTrainConfig) check(files []string) error {
 		return errors.New("millrace dict train takes events from files, from --url, or from --data-dir, not from several")
 	case c.cursor != "" && len(files) > 0:
 		return errors.New("--cursor goes with --url and --data-dir")
+	case c.out == "-":
+		return errors.New("--out - : name a file; the report goes to standard output")
 	case c.samples < 1:
 		return fmt.Errorf("--samples %d: at least 1 is needed, some thousands are sensible", c.samples)
 	case c.id != 0 && (c.id < dict.MinPrivateID || c.id > dict.MaxPrivateID):

@@ -64,7 +64,8 @@ func (s *sampler) readLines(ctx context.Context, path string, in io.Reader) erro
 	defer plain.Close()
 	lines := bufio.NewScanner(plain)
 	lines.Buffer(nil, maxDictEvent)
-	for n := 1; lines.Scan(); n++ {
+	n := 1
+	for ; lines.Scan(); n++ {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
@@ -78,7 +79,11 @@ func (s *sampler) readLines(ctx context.Context, path string, in io.Reader) erro
 		}
 		s.add(line)
 	}
-	if err := lines.Err(); err != nil {
+	err = lines.Err()
+	if errors.Is(err, bufio.ErrTooLong) {
+		err = fmt.Errorf("line %d is longer than %d bytes: one JSON object a line is expected, as millrace tail prints them", n, maxDictEvent)
+	}
+	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	return nil

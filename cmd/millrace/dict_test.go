@@ -285,9 +285,10 @@ func TestDictRefuses(t *testing.T) {
 	if err := os.Truncate(writeFile(t, "long", ""), 8<<20); err != nil {
 		t.Fatal(err)
 	}
-	few, text := filepath.Join(dir, "few"), filepath.Join(dir, "text")
+	few, text, endless := filepath.Join(dir, "few"), filepath.Join(dir, "text"), filepath.Join(dir, "endless")
 	writeFile(t, few, strings.Join(dictEvents(5), "\n"))
 	writeFile(t, text, "hello\n")
+	writeFile(t, endless, dictEvents(1)[0]+"\n"+strings.Repeat(" ", maxDictEvent+1))
 	for _, tc := range []struct {
 		args  string
 		usage bool
@@ -303,6 +304,7 @@ func TestDictRefuses(t *testing.T) {
 		{"train --data-dir d --cursor x-", true, "--cursor"},
 		{"train --cursor 5 x", true, "--cursor goes with --url"},
 		{"train --samples 0 x", true, "--samples 0"},
+		{"train --out - x", true, "name a file"},
 		{"train --id 7 x", true, "32768"},
 		{"train --id 4294967296 x", true, "2147483647"},
 		{"train --size huge x", true, "huge"},
@@ -314,6 +316,7 @@ func TestDictRefuses(t *testing.T) {
 		{"train --out absent/x " + few, false, "write dictionary: stat absent"},
 		{"train --id 40404 " + few, false, "40404.zdict exists already"},
 		{"train " + text, false, "line 1 is not an event"},
+		{"train " + endless, false, "endless: line 2 is longer than 8388608 bytes"},
 		{"train --compare " + text + " " + few, false, "not a zstd dictionary"},
 		{"inspect", true, "usage: millrace dict inspect FILE…"},
 		{"inspect " + text, false, "not a zstd dictionary"},
