@@ -77,8 +77,8 @@ func TestReplaceFileTwice(t *testing.T) {
 // TestWriteWholeFails: that standard output takes nothing is said once.
 func TestWriteWholeFails(t *testing.T) {
 	t.Parallel()
-	for _, bytes := range []int{1, 1 << 20} {
-		err := writeWhole("", fullWriter{syscall.ENOSPC}, func(w io.Writer) error { _, err := w.Write(make([]byte, bytes)); return err })
+	for name, bytes := range map[string]int{"": 1, "-": 1 << 20} {
+		err := writeWhole(name, fullWriter{syscall.ENOSPC}, func(w io.Writer) error { _, err := w.Write(make([]byte, bytes)); return err })
 		if !errors.Is(err, syscall.ENOSPC) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%d bytes: %v", bytes, err)
 		}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -72,6 +73,9 @@ func (j *internJob) setBy(s string) (err error) {
 func (j *internJob) check(args []string) error {
 	if j.intern.value == "fdb" && j.command == "intern compact" {
 		return errors.New("millrace intern compact is for the embedded store; FoundationDB sees to its files itself")
+	}
+	if slices.Contains(args, "-") { // it would be a file of this name
+		return errors.New("a dump is read more than once, also by its export: name a file instead of -")
 	}
 	return j.storeFlags.check(args)
 }

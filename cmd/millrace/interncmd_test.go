@@ -117,8 +117,10 @@ func TestInternCommands(t *testing.T) {
 			t.Errorf("import of %s makes a data directory: %v", file, err)
 		}
 	}
-	if code, _ = millrace(t, "intern", "export"); code != exitUsage {
-		t.Errorf("export without a file: exit code %d", code)
+	for _, args := range [][]string{{"export"}, {"export", "-"}, {"import", "-"}} {
+		if code, out = millrace(t, append([]string{"intern"}, args...)...); code != exitUsage {
+			t.Errorf("%v: exit code %d\n%s", args, code, out)
+		}
 	}
 
 	// The log opens with the copy, which has the same store ID, and not with another store.

@@ -107,9 +107,9 @@ func (s *refsStores) asOf(ctx context.Context) (string, error) {
 }
 
 // writeWhole lets fill write to a file, which gets its name when it is whole and on disk, or to
-// stdout if it has none.
+// stdout if it has none, or is called -.
 func writeWhole(name string, stdout io.Writer, fill func(w io.Writer) error) error {
-	if name != "" {
+	if name != "" && name != "-" {
 		return replaceFile(name, 0o644, fill)
 	}
 	b := bufio.NewWriterSize(stdout, 1<<16)
