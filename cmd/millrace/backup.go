@@ -255,8 +255,8 @@ func adviseMkdir(err error, partial string) error {
 		return advise(fmt.Errorf("%s exists: a backup was interrupted, or is being made", partial), "Remove it if no backup is being made.")
 	case errors.Is(err, os.ErrNotExist):
 		return advise(err, "Make the directory above it first, on the machine, or in the container, that the server runs on.")
-	case errors.Is(err, os.ErrPermission):
-		return advise(err, "A running server makes the backup with its own rights: name a place where it may write.")
+	case errors.Is(err, os.ErrPermission), errors.Is(err, syscall.EROFS):
+		return advise(err, "A running server makes the backup with its own rights, under systemd within its --data-dir: name a place where it may write.")
 	}
 	return err
 }
@@ -297,12 +297,21 @@ func (c *control) backUp(ctx context.Context, to string, within time.Duration) (
 	case http.StatusOK:
 		m := &backupManifest{}
 		if json.Unmarshal(answer, m) == nil && m.Dir == to {
-			return m, nil
+			return m, checkSeen(to)
 		}
 	case http.StatusBadRequest, http.StatusForbidden, http.StatusConflict, http.StatusInternalServerError:
 		return nil, fmt.Errorf("the server says: %s", strings.TrimSpace(string(answer)))
 	}
 	return nil, errNotOurs
+}
+
+// checkSeen returns an error if a backup that the server has made is not there for this process.
+func checkSeen(to string) error {
+	if _, err := os.Lstat(to); errors.Is(err, os.ErrNotExist) {
+		return advise(fmt.Errorf("the server has made %s, where only it sees it", to),
+			"It has file systems of its own, under systemd a /tmp that is gone when it stops. Name a directory within its --data-dir, and move it away.")
+	}
+	return nil
 }
 
 // ask sends a request and returns what answers it.

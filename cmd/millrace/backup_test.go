@@ -354,7 +354,8 @@ func TestBackupUnanswered(t *testing.T) {
 	t.Parallel()
 	ctx, interrupt := context.WithCancel(t.Context())
 	for want, handler := range map[string]http.HandlerFunc{
-		"the server ended before": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"has made /saved, where only": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"dir":"/saved"}`) },
+		"the server ended before":     func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 		"goes on with the backup": func(_ http.ResponseWriter, r *http.Request) {
 			if n, _ := io.Copy(io.Discard, r.Body); n > 0 {
 				interrupt()
@@ -483,7 +484,7 @@ func TestFromHere(t *testing.T) {
 func TestAdviseMkdir(t *testing.T) {
 	for err, want := range map[error]string{
 		os.ErrExist: "x exists: a backup was interrupted, or is being made\n  Remove it", os.ErrNotExist: "\n  Make the directory above it",
-		os.ErrPermission: "\n  A running server makes the backup with its own rights", syscall.ENOSPC: "",
+		os.ErrPermission: "\n  A running server makes the backup with its own rights", syscall.EROFS: "\n  A running server makes the backup with its own rights", syscall.ENOSPC: "",
 	} {
 		if got := adviseMkdir(err, "x"); !strings.Contains(got.Error(), want) || (want == "") != (got == err) {
 			t.Errorf("%v: %v", err, got)
