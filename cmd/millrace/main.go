@@ -26,6 +26,11 @@ type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
+// loggedError is an error that the log has, and standard error so.
+type loggedError struct{ error }
+
+func (e loggedError) Unwrap() error { return e.error }
+
 // sameSignal is how long after a signal others are taken for the same one: what sends it to a
 // process may send it to its process group as well, as timeout(1) does.
 const sameSignal = time.Second
@@ -76,8 +81,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case coded:
 		return int(code)
 	}
-	for line := range strings.SplitSeq("millrace: "+err.Error(), "\n") {
-		printLine(stderr, "%s", line)
+	if !errors.As(err, new(loggedError)) {
+		for line := range strings.SplitSeq("millrace: "+err.Error(), "\n") {
+			printLine(stderr, "%s", line)
+		}
 	}
 	switch {
 	case errors.As(err, new(usageError)):

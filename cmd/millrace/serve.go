@@ -68,12 +68,20 @@ type daemon struct {
 // which the memory limit bounds anyhow. It makes a cold replay faster.
 const gcPercent = 300
 
-func (c *config) serve(ctx context.Context, _ []string, _, stderr io.Writer) error {
+func (c *config) serve(ctx context.Context, _ []string, _, stderr io.Writer) (err error) {
 	signal.Ignore(syscall.SIGPIPE) // the log may have lost its reader
 	tidyMalloc()
 	debug.SetGCPercent(gcPercent)
 	debug.SetMemoryLimit(c.memoryShares().goLimit(c.memory))
 	logger := newLogger(c, stderr)
+	if c.logFormat.value == "json" { // so is the line that says why the server ends
+		defer func() {
+			if err != nil {
+				logger.Error("millrace has failed", "err", err)
+				err = loggedError{err}
+			}
+		}()
+	}
 	d, err := newDaemon(ctx, c, logger)
 	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx))) {
 		logger.Info("millrace was stopped before it served")
@@ -90,7 +98,7 @@ func (c *config) serve(ctx context.Context, _ []string, _, stderr io.Writer) err
 			return
 		default:
 		}
-		fmt.Fprintln(stderr, "millrace: stopping hangs: giving up; what was committed is safe")
+		logger.Error("stopping hangs: giving up; what was committed is safe")
 		os.Exit(exitFailed)
 	}
 	return d.run(ctx)

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -233,6 +234,17 @@ func TestRoomForSubscribersIsLogged(t *testing.T) {
 		if got := strings.Contains(out.String(), "room for fewer subscribers"); got != tc.says {
 			t.Errorf("%v: said %v, want %v:\n%s", tc.flags, got, tc.says, out)
 		}
+	}
+}
+
+// TestFailureIsLogged: where the log is JSON, so is the reason why the server ends.
+func TestFailureIsLogged(t *testing.T) {
+	t.Parallel()
+	file := writeFile(t, filepath.Join(t.TempDir(), "file"), "")
+	code, out := millrace(t, serveArgs(file, "--log-format", "json")...)
+	var line struct{ Level, Err string }
+	if err := json.Unmarshal([]byte(out), &line); err != nil || code != exitFailed || line.Level != "ERROR" || !strings.Contains(line.Err, "Name another with --data-dir.") {
+		t.Errorf("%v: exit code %d\n%s", err, code, out)
 	}
 }
 
