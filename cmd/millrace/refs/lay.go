@@ -2,6 +2,7 @@ package refs
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"millrace/replay"
@@ -110,15 +111,19 @@ func (a *importedAccount) lay(since int64) ([]references.Change, error) {
 }
 
 // lastRev returns the rev above which commits are laid over the file. Rows have none of their own:
-// commits may come long after their revs say.
+// commits may come long after their revs say. It is below that of a #sync before the first commit,
+// too, as deletes may be missing since.
 func (a *importedAccount) lastRev() uint64 {
 	if !a.rows {
 		return a.rev
 	}
-	last := a.known.Rev
+	last, first := a.known.Rev, uint64(math.MaxUint64)
 	for _, c := range a.laid {
+		if c.Rev > 0 {
+			first = min(first, c.Rev)
+		}
 		if c.Operation <= references.Delete {
-			last = min(last, c.Rev-1)
+			last = min(last, first-1)
 			break
 		}
 	}

@@ -1,14 +1,19 @@
 package refs
 
 import (
+	"errors"
+	"fmt"
 	"maps"
 	"testing"
 	"time"
 
+	"github.com/bluesky-social/indigo/atproto/syntax"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"millrace/replay"
 	"millrace/replay/references"
+	"millrace/translate"
 )
 
 // TestImportStale: a repository that is older than --as-of says is refused, if the table knows a
@@ -105,5 +110,46 @@ func TestImportTwice(t *testing.T) {
 	}
 	if tried < 20 {
 		t.Errorf("only %d imports", tried)
+	}
+}
+
+// TestImportOlderThanSync: rows from before a #sync do not make its account exact, whether commits
+// follow it or not. Those from after it do.
+func TestImportOlderThanSync(t *testing.T) {
+	const did, key = "did:web:9.example.com", "app.bsky.feed.like/a"
+	for _, commits := range []int{0, 1} {
+		w := newImportWorld(t, 7)
+		event := func(member string) {
+			w.at = w.at.Add(time.Hour)
+			e := replay.Change{Seq: int64(len(w.log.events) + 1), TimeUS: w.at.UnixMicro(), DIDUID: w.uids.uid(did), Kind: translate.KindSync}
+			if member == "commit" {
+				e.Kind, e.Operation, e.URIUID = translate.KindCommit, translate.OpCreate, w.uids.uid("at://"+did+"/"+key)
+			}
+			e.Payload = fmt.Appendf(nil, `{"did":%q,"time_us":%d,"kind":%q,%q:{"rev":%q}}`, did, e.TimeUS, member, member, syntax.NewTID(e.TimeUS, 0))
+			w.log.events = append(w.log.events, e)
+		}
+		event("commit")
+		before := w.at.Add(30 * time.Minute)
+		event("sync")
+		sync, after := w.at.UnixMicro(), w.at.Add(30*time.Minute)
+		for range commits {
+			event("commit")
+		}
+		if err := errors.Join(w.store.Begin("", references.Position{Epoch: 1}), w.store.Follow(t.Context(), w.log, nil)); err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range []struct {
+			asOf time.Time
+			want int64
+		}{{before, sync}, {after, 0}} {
+			row := fmt.Sprintf("%s,app.bsky.feed.like,b,subject.uri,did:web:s.example.com\n", did)
+			done, err := w.run([][]byte{[]byte(row)}, file.asOf, -1)
+			if got := w.store.InexactSince(); err != nil || done.Imported != 1 || got != file.want {
+				t.Errorf("%d commits, rows of %v: inexact since %d, want %d; %+v, %v", commits, file.asOf, got, file.want, done, err)
+			}
+		}
+		if err := w.store.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
