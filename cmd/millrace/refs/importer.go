@@ -78,7 +78,7 @@ type importedAccount struct {
 	rows   bool  // it came as rows, without a rev
 	asOfUS int64 // stamp of the state that its file has
 	fromUS int64 // from when on the log's events count
-	late   bool  // the log has a newer commit than the file, from before asOfUS
+	late   bool  // the log has a newer commit or #sync than the file, from before asOfUS
 	record []references.Change
 	at     map[uint64]int // by UID of the record: its index in record
 	laid   []references.Change
@@ -169,7 +169,8 @@ func (i *Import) Begin(did string, rev uint64) error {
 		}
 	}
 	a.fromUS = a.asOfUS - clockSlack.Microseconds()
-	if !a.rows && a.known.Rev > rev { // the log may show that AsOf is later than the file
+	// A commit or #sync in the log may show that AsOf is later than the file.
+	if !a.rows && (a.known.Rev > rev || a.known.InexactUS != 0) {
 		a.fromUS = min(a.fromUS, a.revUS()-clockSlack.Microseconds())
 	}
 	switch last := a.known; {

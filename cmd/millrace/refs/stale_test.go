@@ -113,8 +113,8 @@ func TestImportTwice(t *testing.T) {
 	}
 }
 
-// TestImportOlderThanSync: rows from before a #sync do not make its account exact, whether commits
-// follow it or not. Those from after it do.
+// TestImportOlderThanSync: what is from before a #sync does not make its account exact, whether
+// commits follow it or not, even if a repository's --as-of is later. What is from after it does.
 func TestImportOlderThanSync(t *testing.T) {
 	const did, key = "did:web:9.example.com", "app.bsky.feed.like/a"
 	for _, commits := range []int{0, 1} {
@@ -129,7 +129,7 @@ func TestImportOlderThanSync(t *testing.T) {
 			w.log.events = append(w.log.events, e)
 		}
 		event("commit")
-		before := w.at.Add(30 * time.Minute)
+		before, rev := w.at.Add(30*time.Minute), w.at.UnixMicro()
 		event("sync")
 		sync, after := w.at.UnixMicro(), w.at.Add(30*time.Minute)
 		for range commits {
@@ -138,14 +138,16 @@ func TestImportOlderThanSync(t *testing.T) {
 		if err := errors.Join(w.store.Begin("", references.Position{Epoch: 1}), w.store.Follow(t.Context(), w.log, nil)); err != nil {
 			t.Fatal(err)
 		}
-		for _, file := range []struct {
+		row := fmt.Appendf(nil, "%s,app.bsky.feed.like,b,subject.uri,did:web:s.example.com\n", did)
+		repository := func(rev int64) []byte { return buildCAR(t, did, syntax.NewTID(rev, 0).String(), nil).bytes() }
+		for n, file := range []struct {
+			data []byte
 			asOf time.Time
 			want int64
-		}{{before, sync}, {after, 0}} {
-			row := fmt.Sprintf("%s,app.bsky.feed.like,b,subject.uri,did:web:s.example.com\n", did)
-			done, err := w.run([][]byte{[]byte(row)}, file.asOf, -1)
+		}{{repository(rev), w.at.Add(time.Hour), sync}, {row, before, sync}, {row, after, 0}} {
+			done, err := w.run([][]byte{file.data}, file.asOf, -1)
 			if got := w.store.InexactSince(); err != nil || done.Imported != 1 || got != file.want {
-				t.Errorf("%d commits, rows of %v: inexact since %d, want %d; %+v, %v", commits, file.asOf, got, file.want, done, err)
+				t.Errorf("%d commits, file %d: inexact since %d, want %d; %+v, %v", commits, n, got, file.want, done, err)
 			}
 		}
 		if err := w.store.Close(); err != nil {
