@@ -82,6 +82,10 @@ func (c *refsExport) export(ctx context.Context, s *refsStores, _ []string, stdo
 	if err != nil {
 		return err
 	}
+	if us := s.store.InexactSince(); us != 0 {
+		fmt.Fprintf(stderr, "what was deleted since %s may be among them, as there was a gap or a #sync; a server that imports them does not know that\n",
+			time.UnixMicro(us).UTC().Format(time.RFC3339))
+	}
 	which := ""
 	if e.Sources != nil {
 		which = " of some sources, which replace all that an import finds of their accounts"

@@ -309,6 +309,32 @@ func TestStampsAhead(t *testing.T) {
 	}
 }
 
+// TestExportAfterAGap: an export says since when deletes may be missing, if they may.
+func TestExportAfterAGap(t *testing.T) {
+	t.Parallel()
+	relay := newTestRelay(t)
+	dir := oneEvent(t, relay)
+	const says = "what was deleted since 20"
+	export := func() string {
+		code, out := millrace(t, "references", "export", "--data-dir", dir)
+		if code != exitOK {
+			t.Fatalf("exit code %d: %s", code, out)
+		}
+		return out
+	}
+	if out := export(); strings.Contains(out, says) {
+		t.Errorf("without a gap: %s", out)
+	}
+	relay.left(t)
+	d := startDaemon(t, relay.url, dir, "--references", "on", "--memory", "256MiB")
+	relay.send <- identityFrame(t, 5).Data
+	waitFor(t, "the event behind the gap", func() bool { return d.log.Progress().Seq == 5 })
+	d.mustStop(t)
+	if out := export(); !strings.Contains(out, says) {
+		t.Errorf("with a gap: %s", out)
+	}
+}
+
 // oneEvent returns the data directory of a server with references that has stored one event.
 func oneEvent(t *testing.T, relay *testRelay) (dir string) {
 	t.Helper()
