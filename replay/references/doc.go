@@ -49,9 +49,9 @@
 // that starts over sends it again. A deletion of an account is repeated if its time is not above
 // the last one's.
 //
-// A #sync is repeated if its rev is not above the last commit's. Else deletes may be missing: the
-// account says since when, until it is imported, deleted or purged. While there is such an account,
-// the store says since when there are.
+// A #sync is repeated if its rev is not above the last commit's. Else deletes may be missing, but
+// for an account that is not known: it says since when, until it is imported, deleted or purged.
+// While there is such an account, the store says since when there are.
 //
 // # Floors and generations
 //

@@ -290,7 +290,7 @@ func (h *hydration) change(c *Change, e *accountEntry) (found bool, err error) {
 	case Deactivate, Activate:
 		state.setInactive(c.Operation == Deactivate, c.TimeUS)
 	case Sync:
-		if c.Repeated = c.Rev <= state.rev; !c.Repeated {
+		if c.Repeated = c.Rev <= state.rev; !c.Repeated && (state.rev != 0 || state.imported != 0) {
 			state.inexactUS = cmp.Or(state.inexactUS, c.TimeUS)
 		}
 	case Import:

@@ -76,7 +76,7 @@ func (m *model) apply(changes []Change) []Change {
 		case Deactivate, Activate:
 			a.status(c.Operation == Deactivate, c.TimeUS)
 		case Sync:
-			if c.Repeated = c.Rev <= a.rev; !c.Repeated && a.inexactUS == 0 {
+			if c.Repeated = c.Rev <= a.rev; !c.Repeated && a.rev+a.imported > 0 && a.inexactUS == 0 {
 				a.inexactUS = c.TimeUS
 				if m.syncUS == 0 {
 					m.syncUS = c.TimeUS

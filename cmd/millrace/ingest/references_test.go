@@ -163,7 +163,7 @@ func (m *refModel) step() {
 		m.add(syncFrame(m.t, m.seq, did, rev))
 		m.want = append(m.want, refEvent{Epoch: m.epoch, Seq: m.seq})
 		a := m.account(did)
-		a.inexact = a.inexact || rev > a.rev
+		a.inexact = a.inexact || a.rev > 0 && rev > a.rev
 	case k < 7:
 		m.add(identityFrame(m.t, m.seq))
 		m.want = append(m.want, refEvent{Epoch: m.epoch, Seq: m.seq})
