@@ -3,8 +3,10 @@ package consume
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -84,6 +86,26 @@ func TestRetryAfter(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestRefusalText: what a relay says of a refusal is passed on, if it is no page for browsers.
+func TestRefusalText(t *testing.T) {
+	for _, tc := range []struct{ kind, body, want string }{
+		{"application/json", `{"error":"AuthRequired","message":"the key has expired"}`, ", AuthRequired: the key has expired"},
+		{"application/json", `{"message":"the key has expired"}`, ": the key has expired"},
+		{"text/plain; charset=utf-8", "the key has expired\n", ": the key has expired"},
+		{"text/plain", strings.Repeat("x", 1024), ": " + strings.Repeat("x", maxTextBytes) + "…"},
+		{"text/html", "<html>the key has expired", ""},
+		{"", "", ""},
+	} {
+		err := refusal(&http.Response{
+			StatusCode: http.StatusUnauthorized, Status: "401 Unauthorized",
+			Header: http.Header{"Content-Type": {tc.kind}}, Body: io.NopCloser(strings.NewReader(tc.body)),
+		})
+		if want := "the relay answered 401 Unauthorized" + tc.want; err.Error() != want {
+			t.Errorf("%s %.60q: %q, want %q", tc.kind, tc.body, err, want)
+		}
+	}
 }
 
 // TestBackoffInRun lets dials fail for an hour, and then lets each connection deliver a frame.

@@ -1,6 +1,7 @@
 package consume
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,14 +38,19 @@ type refusedError struct {
 	code   int
 	status string
 	name   string        // the XRPC error's name, or where else the relay sends us; "": neither
+	text   string        // the XRPC error's message, or all of an answer in plain text
 	wait   time.Duration // that the relay asks for
 }
 
 func (e *refusedError) Error() string {
-	if e.name == "" {
-		return "the relay answered " + e.status
+	said := "the relay answered " + e.status
+	if e.name != "" {
+		said += ", " + e.name
 	}
-	return "the relay answered " + e.status + ", " + e.name
+	if e.text != "" {
+		said += ": " + e.text
+	}
+	return said
 }
 
 // proxyError is why there is no connection through a proxy.
@@ -161,11 +167,14 @@ func refusal(resp *http.Response) error {
 		e.name = clip(resp.Header.Get("Location"), maxTextBytes)
 		return e
 	}
-	var body struct {
-		Error string `json:"error"`
-	}
-	if raw, err := io.ReadAll(resp.Body); err == nil && json.Unmarshal(raw, &body) == nil {
-		e.name = clip(body.Error, maxNameBytes)
+	var body struct{ Error, Message string }
+	raw, err := io.ReadAll(resp.Body)
+	switch {
+	case err != nil:
+	case json.Unmarshal(raw, &body) == nil:
+		e.name, e.text = clip(body.Error, maxNameBytes), clip(body.Message, maxTextBytes)
+	case strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain"):
+		e.text = clip(bytes.TrimSpace(raw), maxTextBytes)
 	}
 	return e
 }

@@ -16,7 +16,7 @@ import (
 	"millrace/consume/relaysim/testwait"
 )
 
-const wantLog = `level=WARN msg="not connected to relay" host=relay.test cause=refused err="the relay answered 429 Too Many Requests, RateLimitExceeded" up=0s advice="it takes no more connections from here for now: end other consumers on this machine; it is tried again"
+const wantLog = `level=WARN msg="not connected to relay" host=relay.test cause=refused err="the relay answered 429 Too Many Requests, RateLimitExceeded: 50 of 50" up=0s advice="it takes no more connections from here for now: end other consumers on this machine; it is tried again"
 level=INFO msg="connected to relay" host=relay.test epoch=0 cursor=10
 level=INFO msg="the relay sent an info frame" name=Fnord message="because of Fnord"
 level=WARN msg="the relay sent an error frame" name=Fnord message="because of Fnord"
@@ -88,7 +88,7 @@ func TestLog(t *testing.T) {
 		})
 		r.refusal = func(n int, w http.ResponseWriter) bool {
 			if n == 1 {
-				http.Error(w, `{"error":"RateLimitExceeded"}`, http.StatusTooManyRequests)
+				http.Error(w, `{"error":"RateLimitExceeded","message":"50 of 50"}`, http.StatusTooManyRequests)
 			}
 			return n == 1
 		}

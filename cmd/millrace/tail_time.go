@@ -61,10 +61,10 @@ func parseUntil(s string, now time.Time) (end, error) {
 	return end{timeUS: us, live: us <= now.UnixMicro()}, nil
 }
 
-// askNewest asks the server for the newest event that it has. A plain Jetstream cannot say: then it
-// is now.
+// askNewest asks the server for the newest event that it has, again and again unless once, with
+// pauses that grow. A plain Jetstream cannot say: then it is now.
 func askNewest(ctx context.Context, c *client.Client, stderr io.Writer, once bool, now int64) (int64, error) {
-	for {
+	for pause := time.Second; ; pause = min(2*pause, 30*time.Second) {
 		r, err := c.Range(ctx)
 		var refused *client.RefusedError
 		switch {
@@ -77,9 +77,9 @@ func askNewest(ctx context.Context, c *client.Client, stderr io.Writer, once boo
 		case once:
 			return 0, err
 		}
-		wait := time.Second
+		wait := pause
 		if refused != nil {
-			wait = max(wait, refused.RetryAfter)
+			wait = max(pause, refused.RetryAfter)
 		}
 		printLine(stderr, "millrace tail: %v; asking again in %.0f s", err, wait.Seconds())
 		select {
