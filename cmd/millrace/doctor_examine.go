@@ -347,6 +347,7 @@ func (c *checkup) ask(ctx context.Context) {
 
 // judge says what does not fit together, and what to do next.
 func (c *checkup) judge() {
+	start := "It can be started"
 	if l, u := c.Log, c.UIDs; l != nil && c.State != stateRunning {
 		switch {
 		case u != nil && l.UIDStore != "" && l.UIDStore != u.ID:
@@ -354,6 +355,7 @@ func (c *checkup) judge() {
 			c.advise("Put the UID store back that the log was made with, start with --intern=off, or move log away to begin an empty one.")
 		case u == nil && l.UIDStore != "" && !c.has("intern"):
 			c.advise("The log has UIDs of store " + l.UIDStore + ", which is not here. With --intern=fdb it is in FoundationDB. Else put intern back; a copy that is older than the log needs millrace intern skip-ahead.")
+			start += " with --intern=fdb or --intern=off"
 		}
 	}
 	if len(c.Trouble) > 0 {
@@ -369,9 +371,9 @@ func (c *checkup) judge() {
 			c.advise("Nothing needs to be done. GET /readyz says whether the server is well; stop it to look at its stores.")
 		}
 	case stateStopped:
-		c.advise("It can be started.")
+		c.advise(start + ".")
 	case stateKilled, stateUnknown:
-		c.advise("It can be started: what was committed is safe, and the relay is asked for what follows.")
+		c.advise(start + ": what was committed is safe, and the relay is asked for what follows.")
 	case stateBackup:
 		c.advise("Copy it and start a server on the copy. The first start raises every sequence, so that no UID is given twice.")
 	}
