@@ -99,15 +99,22 @@ func TestTruthOfCapture(t *testing.T) {
 	}
 }
 
-// TestRewrittenEnvelopes: revs rise, creates have fresh keys, deletes hit what was created, DIDs
-// are many.
+// TestRewrittenEnvelopes: revs of commits rise, those of #sync frames stay; creates have fresh
+// keys, deletes hit what was created, DIDs are many.
 func TestRewrittenEnvelopes(t *testing.T) {
-	r := startRelay(t, "--frames", "3000", "--wait-for-consumer")
+	r := startRelay(t, "--frames", "3000", "--wait-for-consumer", "--truth", "")
 	messages := r.connect("").read(3000)
 	created, dids := make(map[string]bool), make(map[string]int)
-	last, deletes, hits := "", 0, 0
+	last, deletes, syncs, hits := "", 0, 0, 0
 	for i, m := range messages[600:] {
-		c := decode(t, m.data).RepoCommit
+		e := decode(t, m.data)
+		if s := e.RepoSync; s != nil {
+			syncs++
+			if before := decode(t, messages[i].data).RepoSync; s.Did != before.Did || s.Rev != before.Rev {
+				t.Errorf("message %d: #sync of %s at %s, one cycle before of %s at %s", i, s.Did, s.Rev, before.Did, before.Rev)
+			}
+		}
+		c := e.RepoCommit
 		if c == nil {
 			continue
 		}
@@ -136,6 +143,9 @@ func TestRewrittenEnvelopes(t *testing.T) {
 	}
 	if len(dids) < 200 {
 		t.Errorf("only %d DIDs", len(dids))
+	}
+	if syncs == 0 {
+		t.Error("no #sync")
 	}
 	if deletes == 0 || hits < deletes/3 {
 		t.Errorf("%d of %d deletes hit a record", hits, deletes)

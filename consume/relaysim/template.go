@@ -17,7 +17,7 @@ type template struct {
 	truth pattern // the frame's truth lines
 	raw   []byte  // a captured frame that is sent as it was found; nil: the pattern is sent
 
-	ofSync bool // truth is of a #sync
+	ofSync bool // the frame is a #sync
 
 	original values    // what was in the holes
 	rkeys    []rkeyUse // what is done under original.rkeys, by index
@@ -35,6 +35,7 @@ func newTemplate(frame []byte, withTruth bool) (*template, error) {
 	t := &template{}
 	s := templateScanner{scanner: scanner{b: frame}, t: t}
 	s.skip() // header
+	t.ofSync = bytes.Contains(frame[:s.at], []byte("#sync"))
 	s.body()
 	if s.err != nil || s.at != len(frame) {
 		return nil, fmt.Errorf("take frame apart at byte %d of %d: %w", s.at, len(frame), errCBOR)

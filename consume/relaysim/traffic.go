@@ -22,7 +22,8 @@ type deletableRecord struct {
 //
 // The first cycle through the templates sends what they were made of, under the numbering and the
 // time of now. In later cycles frames keep their records and change their envelopes. rev and the
-// record keys of creates are fresh and rising; the DID is drawn from the population. A frame that
+// record keys of creates are fresh and rising; the DID is drawn from the population. A #sync
+// repeats the commit that it was made with: another would be one that nobody has seen. A frame that
 // deletes a record deletes one that an earlier frame has created. If keys are kept they are those
 // that a frame was made with. With a world there are no later cycles.
 type traffic struct {
@@ -67,7 +68,8 @@ func (t *traffic) frame() *sentFrame {
 	s := t.again.keep(t.templates[t.next])
 	if !t.cfg.verbatim() {
 		s.v.time = append(s.v.time[:0], t.clock.tick()...)
-		if t.cycle > 0 || t.cfg.Capture != "" { // captured ones were sent before
+		again := t.cycle > 0 || t.cfg.Capture != "" // captured ones were sent before
+		if again && !s.template.ofSync {
 			t.rewrite(s)
 		}
 	}

@@ -93,7 +93,6 @@ func (t *template) addTruth(frame []byte) error {
 		return err
 	}
 	for _, e := range expected {
-		t.ofSync = e.event.Sync != nil
 		if err := t.addLine(e); err != nil {
 			return fmt.Errorf("truth of op %d: %w", e.op, err)
 		}
