@@ -92,6 +92,7 @@ func TestRetryAfter(t *testing.T) {
 func TestRefusalText(t *testing.T) {
 	for _, tc := range []struct{ kind, body, want string }{
 		{"application/json", `{"error":"AuthRequired","message":"the key has expired"}`, ", AuthRequired: the key has expired"},
+		{"application/json", `{"error":"AuthRequired","message":{"text":"the key has expired"}}`, ", AuthRequired"},
 		{"application/json", `{"message":"the key has expired"}`, ": the key has expired"},
 		{"text/plain; charset=utf-8", "the key has expired\n", ": the key has expired"},
 		{"text/plain", strings.Repeat("x", 1024), ": " + strings.Repeat("x", maxTextBytes) + "…"},

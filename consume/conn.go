@@ -168,14 +168,12 @@ func refusal(resp *http.Response) error {
 		return e
 	}
 	var body struct{ Error, Message string }
-	raw, err := io.ReadAll(resp.Body)
-	switch {
-	case err != nil:
-	case json.Unmarshal(raw, &body) == nil:
-		e.name, e.text = clip(body.Error, maxNameBytes), clip(body.Message, maxTextBytes)
-	case strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain"):
-		e.text = clip(bytes.TrimSpace(raw), maxTextBytes)
+	raw, _ := io.ReadAll(resp.Body) // what came
+	_ = json.Unmarshal(raw, &body)  // it may have another form
+	if body.Error == "" && body.Message == "" && strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain") {
+		body.Message = string(bytes.TrimSpace(raw))
 	}
+	e.name, e.text = clip(body.Error, maxNameBytes), clip(body.Message, maxTextBytes)
 	return e
 }
 
