@@ -32,10 +32,10 @@ type rkeyUse struct {
 
 // newTemplate takes apart a frame that a relay may send. It keeps neither frame nor parts of it.
 func newTemplate(frame []byte, withTruth bool) (*template, error) {
-	t := &template{}
+	kind, _, _ := splitFrame(frame) // an error frame has none
+	t := &template{ofSync: kind == "#sync"}
 	s := templateScanner{scanner: scanner{b: frame}, t: t}
 	s.skip() // header
-	t.ofSync = bytes.Contains(frame[:s.at], []byte("#sync"))
 	s.body()
 	if s.err != nil || s.at != len(frame) {
 		return nil, fmt.Errorf("take frame apart at byte %d of %d: %w", s.at, len(frame), errCBOR)
