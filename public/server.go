@@ -16,6 +16,7 @@ import (
 	"millrace/public/internal/admission"
 	"millrace/public/internal/graphapi"
 	"millrace/public/internal/linksapi"
+	"millrace/public/internal/viewapi"
 	"millrace/replay"
 	"millrace/translate"
 )
@@ -182,9 +183,13 @@ func (s *Server) withHeaders(mux http.Handler) http.Handler {
 	})
 }
 
+// requestsEnd is how long Shutdown waits for requests. The contexts of all end halfway.
+const requestsEnd = time.Second
+
 // Serve serves connections of ln, which it closes, until Shutdown is called. It then returns nil,
 // all subscribers having ended.
 func (s *Server) Serve(ln net.Listener) error {
+	requests, end := context.WithCancelCause(context.Background())
 	hs := &http.Server{
 		Handler:           s.handler,
 		ReadHeaderTimeout: s.timing.header,
@@ -194,7 +199,9 @@ func (s *Server) Serve(ln net.Listener) error {
 		MaxHeaderBytes:    admission.MaxHeaderBytes,
 		ConnState:         s.admission.ConnState,
 		ErrorLog:          slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug),
+		BaseContext:       func(net.Listener) context.Context { return requests },
 	}
+	hs.RegisterOnShutdown(func() { time.AfterFunc(requestsEnd/2, func() { end(viewapi.ErrStopping) }) })
 	if !s.addServer(hs) {
 		ln.Close()
 		return nil
@@ -221,8 +228,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 	stop := context.AfterFunc(ctx, s.closeAll)
 	for _, hs := range servers {
-		// Requests are short; a handshake that is not finished by now will not be.
-		brief, cancel := context.WithTimeout(ctx, time.Second)
+		// A handshake that is not finished by now will not be.
+		brief, cancel := context.WithTimeout(ctx, requestsEnd)
 		if err := hs.Shutdown(brief); err != nil {
 			hs.Close()
 		}

@@ -3,7 +3,9 @@ package public
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net/http"
 	"runtime"
 	"strings"
 	"testing"
@@ -13,6 +15,8 @@ import (
 
 	"millrace/consume/relaysim/testwait"
 	"millrace/replay"
+	"millrace/replay/links"
+	"millrace/replay/references"
 )
 
 func TestShutdown(t *testing.T) {
@@ -110,6 +114,49 @@ func TestShutdownUnderLoad(t *testing.T) {
 		}
 		if n := s.metric("delivered_events_total", ""); n < (clients-slow)*20*100 {
 			t.Errorf("only %v events were delivered before", n)
+		}
+	})
+}
+
+// lateLinks are waited for in vain.
+type lateLinks struct {
+	links.Queries
+	waiting chan struct{} // closed when one waits
+}
+
+func (l *lateLinks) Wait(ctx context.Context, _ references.Position) error {
+	close(l.waiting)
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// TestShutdownAnswers: a request that waits is answered.
+func TestShutdownAnswers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l, all := mixed(t)
+		late := &lateLinks{waiting: make(chan struct{})}
+		s := serveBubble(t, l, func(c *Config, _ *timing) { c.Log, c.UIDs, c.Links = l.Log, unknownUIDs{}, late })
+		client := http.Client{Transport: &http.Transport{DialContext: s.pipes.Dial, DisableKeepAlives: true}}
+		answer := make(chan string, 1)
+		go func() {
+			defer close(answer)
+			resp, err := client.Get("http://millrace/links/count?target=did:web:example.com&collection=a&path=.b&wait=10000&at=" + all[0].cursor())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer resp.Body.Close()
+			body, err := io.ReadAll(resp.Body)
+			answer <- fmt.Sprintf("%d, %s s: %s, %v", resp.StatusCode, resp.Header.Get("Retry-After"), body, err)
+		}()
+		<-late.waiting
+		ctx, cancel := contextWithTimeout(testTimeout)
+		defer cancel()
+		if err := s.Shutdown(ctx); err != nil {
+			t.Error(err)
+		}
+		if got := <-answer; !strings.HasPrefix(got, "503, 5 s: ") || !strings.Contains(got, "the server is stopping") {
+			t.Errorf("answered %q", got)
 		}
 	})
 }

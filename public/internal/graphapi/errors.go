@@ -37,7 +37,7 @@ func failure(err error) *viewapi.Error {
 	case errors.Is(err, links.ErrTooLarge):
 		return tooCostly("a set of links is too large: %d records are allowed", maxLinks)
 	case errors.Is(err, graph.ErrClosed):
-		return viewapi.Unavailable("the server is stopping: try again in five seconds")
+		return viewapi.ErrStopping
 	}
 	return nil
 }

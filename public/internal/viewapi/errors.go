@@ -46,6 +46,9 @@ func NotBuilt(name, of string, progress fmt.Stringer) *Error {
 	return &Error{http.StatusServiceUnavailable, name, fmt.Sprintf("the %s not complete yet, %v: try again later", of, progress)}
 }
 
+// ErrStopping is the answer to a request that a stop of the server ends.
+var ErrStopping = Unavailable("the server is stopping: try again in five seconds")
+
 // Unavailable is the answer to a request that may be made again.
 func Unavailable(message string) *Error {
 	return &Error{http.StatusServiceUnavailable, ErrUnavailable, message}

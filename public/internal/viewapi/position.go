@@ -60,7 +60,7 @@ func (a *API) Await(ctx context.Context, at *At, wait func(context.Context, refe
 	if err := wait(waiting, at.frame); err != nil && waiting.Err() == nil {
 		return err
 	}
-	return ctx.Err()
+	return context.Cause(ctx)
 }
 
 // Reached sets the headers that say where a view is. It returns an error if the request wants one
