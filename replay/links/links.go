@@ -40,6 +40,8 @@ type View interface {
 	Position() references.Position
 	// Count returns how many links a set has: zeros if there are none.
 	Count(ctx context.Context, set Set) (Counts, error)
+	// CountRecords returns Records of Count, sooner.
+	CountRecords(ctx context.Context, set Set) (uint64, error)
 	// Records returns a page of the records that link.
 	Records(ctx context.Context, set Set, page Page) (Records, error)
 	// Accounts returns a page of the accounts that link, each where its first link is.

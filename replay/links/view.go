@@ -56,16 +56,39 @@ func (v *view) count(set Set) (c Counts, err error) {
 	return countOf(members), err
 }
 
-// small returns the links of a small set, the oldest first. They are the one chunk that it has.
+// CountRecords implements View.
+func (v *view) CountRecords(_ context.Context, set Set) (records uint64, err error) {
+	defer wrap("count records of links", &err)
+	head, large, err := v.head(set)
+	if err != nil || large {
+		return head.Records, err
+	}
+	value, err := v.chunk(set)
+	for e := (postings.Entry{}); err == nil && len(value) > 0; records++ {
+		if e, value, err = postings.NextEntry(value, e.Arrival); err != nil {
+			err = v.Damaged(v.key, err)
+		}
+	}
+	return records, err
+}
+
+// small returns the links of a small set, the oldest first.
 func (v *view) small(set Set) ([]Link, error) {
-	v.key = postings.AppendSet(v.key[:0], v.Codec, postings.RangeMembers, set)
-	value, ok, err := v.Get(v.key)
-	if err != nil || !ok {
+	value, err := v.chunk(set)
+	if err != nil {
 		return nil, err
 	}
 	w := walker{view: v, forward: true}
 	err = w.decode(v.key, value)
 	return w.links, err
+}
+
+// chunk returns the value of the one chunk that a small set has, whose key is v.key then; nil: the
+// set has no links.
+func (v *view) chunk(set Set) (value []byte, err error) {
+	v.key = postings.AppendSet(v.key[:0], v.Codec, postings.RangeMembers, set)
+	value, _, err = v.Get(v.key)
+	return value, err
 }
 
 // head returns what is kept of a large set. large is false of others.

@@ -15,7 +15,6 @@ type walker struct {
 	after   uint64 // arrival number past which the walk begins, in its direction; 0: none
 	forward bool
 	at      []byte // key at or after which the next chunk is; not forward: before which; nil: none
-	entries []postings.Entry
 	links   []Link
 }
 
@@ -71,12 +70,12 @@ func (w *walker) wanted(arrival uint64) bool {
 
 // decode makes links of those entries of a chunk that are wanted.
 func (w *walker) decode(key, value []byte) (err error) {
-	if w.entries, err = postings.DecodeEntries(w.entries[:0], value); err != nil {
-		return w.view.Damaged(key, err)
-	}
-	w.links = w.links[:0]
-	for i := range w.entries {
-		e := &w.entries[i]
+	w.links = slices.Grow(w.links[:0], len(value)/postings.UsualEntry)
+	var e postings.Entry
+	for len(value) > 0 {
+		if e, value, err = postings.NextEntry(value, e.Arrival); err != nil {
+			return w.view.Damaged(key, err)
+		}
 		if !w.wanted(e.Arrival) {
 			continue
 		}

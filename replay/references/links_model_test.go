@@ -141,6 +141,8 @@ func (w *linksWorld) counts(all map[links.Set]map[uint64]uint64) {
 				sources[set.Subject] = append(sources[set.Subject], links.Source{Path: path, Counts: c})
 				got, err := w.view.Count(w.t.Context(), set)
 				w.equal(fmt.Sprint("count of ", set), c, got, err)
+				records, err := w.view.CountRecords(w.t.Context(), set)
+				w.equal(fmt.Sprint("records of ", set), c.Records, records, err)
 			}
 		}
 	}

@@ -135,9 +135,9 @@ func (l *linkReader) read(key linkKey) ([]uint64, error) {
 
 // count fails if a set has too many links.
 func (l *linkReader) count(set links.Set) error {
-	counts, err := l.view.Count(l.ctx, set)
-	if err == nil && counts.Records > maxLinks {
-		err = tooCostly("a set of links has %d records, %d are allowed", counts.Records, maxLinks)
+	records, err := l.view.CountRecords(l.ctx, set)
+	if err == nil && records > maxLinks {
+		err = tooCostly("a set of links has %d records, %d are allowed", records, maxLinks)
 	}
 	return err
 }

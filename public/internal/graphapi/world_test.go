@@ -201,11 +201,11 @@ func (v view) uids(set string) (uids []uint64) {
 	return uids
 }
 
-func (v view) Count(_ context.Context, set links.Set) (links.Counts, error) {
+func (v view) CountRecords(_ context.Context, set links.Set) (uint64, error) {
 	if v.name(set.Subject) == post(99) {
-		return links.Counts{Records: maxLinks + 1}, nil
+		return maxLinks + 1, nil
 	}
-	return links.Counts{Records: maxLinks}, v.fails["count"]
+	return maxLinks, v.fails["count"]
 }
 
 func (v view) Accounts(_ context.Context, set links.Set, page links.Page) (links.Accounts, error) {

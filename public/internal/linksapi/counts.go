@@ -7,20 +7,19 @@ import (
 	"millrace/replay/links"
 )
 
-func (r *request) count() (counts links.Counts, err error) {
-	if r.unknown() {
-		return counts, nil
-	}
-	return r.links.Count(r.ctx, r.set)
-}
-
 func answerCount(r *request) (any, error) {
-	counts, err := r.count()
-	return totalAnswer{counts.Records}, err
+	if r.unknown() {
+		return totalAnswer{}, nil
+	}
+	records, err := r.links.CountRecords(r.ctx, r.set)
+	return totalAnswer{records}, err
 }
 
 func answerDIDCount(r *request) (any, error) {
-	counts, err := r.count()
+	if r.unknown() {
+		return totalAnswer{}, nil
+	}
+	counts, err := r.links.Count(r.ctx, r.set)
 	return totalAnswer{counts.Accounts}, err
 }
 

@@ -53,6 +53,11 @@ func (v brokenView) Count(ctx context.Context, set links.Set) (links.Counts, err
 	return c, v.b.view
 }
 
+func (v brokenView) CountRecords(ctx context.Context, set links.Set) (uint64, error) {
+	n, _ := v.View.CountRecords(ctx, set)
+	return n, v.b.view
+}
+
 func (v brokenView) Records(ctx context.Context, set links.Set, page links.Page) (links.Records, error) {
 	r, _ := v.View.Records(ctx, set, page)
 	return r, v.b.view

@@ -175,6 +175,11 @@ func (v view) Count(_ context.Context, set links.Set) (links.Counts, error) {
 	return countEdges(v.edges(set, nil)), nil
 }
 
+func (v view) CountRecords(ctx context.Context, set links.Set) (uint64, error) {
+	c, err := v.Count(ctx, set)
+	return c.Records, err
+}
+
 // pageOf returns the edges of a page, of active accounts only, and where the next page begins.
 func pageOf(all []edge, page links.Page) (part []edge, next uint64) {
 	if !page.Reverse {

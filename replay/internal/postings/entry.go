@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/bits"
+	"slices"
 )
 
 var (
@@ -47,36 +48,48 @@ func appendHead(dst []byte, delta uint64, length int) []byte {
 }
 
 // DecodeEntries appends the entries of b to dst. Their links are slices of b.
-func DecodeEntries(dst []Entry, b []byte) ([]Entry, error) {
-	var last uint64
-	for first := true; len(b) > 0; first = false {
-		low := b[0]
-		length, delta := int(low&maxLength), uint64(low&0x7f)>>lengthBits
-		b = b[1:]
-		if low&0x80 != 0 {
-			high, rest, err := NextUvarint(b)
-			if err != nil {
-				return dst, err
-			}
-			if high == 0 || bits.Len64(high)+7-lengthBits > 64 {
-				return dst, errForm
-			}
-			delta, b = delta|high<<(7-lengthBits), rest
+func DecodeEntries(dst []Entry, b []byte) (_ []Entry, err error) {
+	dst = slices.Grow(dst, len(b)/UsualEntry)
+	var e Entry
+	for len(b) > 0 {
+		if e, b, err = NextEntry(b, e.Arrival); err != nil {
+			return dst, err
 		}
-		if delta == 0 && !first || last+delta < last {
-			return dst, errForm
-		}
-		if length > len(b) {
-			return dst, errShort
-		}
-		last += delta
-		e := Entry{Arrival: last}
-		if length > 0 {
-			e.Link = b[:length:length]
-		}
-		dst, b = append(dst, e), b[length:]
+		dst = append(dst, e)
 	}
 	return dst, nil
+}
+
+// UsualEntry is how many bytes an entry takes, as a rule.
+const UsualEntry = 12
+
+// NextEntry returns the first entry of b and what follows it. last is the arrival number of the
+// entry before, 0 if there is none.
+func NextEntry(b []byte, last uint64) (e Entry, rest []byte, err error) {
+	low := b[0]
+	length, delta := int(low&maxLength), uint64(low&0x7f)>>lengthBits
+	b = b[1:]
+	if low&0x80 != 0 {
+		var high uint64
+		if high, b, err = NextUvarint(b); err != nil {
+			return e, nil, err
+		}
+		if high == 0 || bits.Len64(high)+7-lengthBits > 64 {
+			return e, nil, errForm
+		}
+		delta |= high << (7 - lengthBits)
+	}
+	if delta == 0 || last+delta < last {
+		return e, nil, errForm
+	}
+	if length > len(b) {
+		return e, nil, errShort
+	}
+	e.Arrival = last + delta
+	if length > 0 {
+		e.Link = b[:length:length]
+	}
+	return e, b[length:], nil
 }
 
 // NextUvarint returns the number at the beginning of b, which must be as AppendUvarint writes it.
