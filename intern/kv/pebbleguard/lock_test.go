@@ -28,12 +28,11 @@ func TestMovedDirectory(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				cfg := testConfig(nil)
 				cfg.Dir = filepath.Join(t.TempDir(), "db")
-				mustClose(t, mustOpen(t, cfg))
+				db := mustOpen(t, cfg) // a new one: nothing old is removed in the background
+				mustSet(t, db, "a", valueOf("a"))
 				if err := os.CopyFS(cfg.Dir+".backup", os.DirFS(cfg.Dir)); err != nil {
 					t.Fatal(err)
 				}
-				db := mustOpen(t, cfg)
-				mustSet(t, db, "a", valueOf("a"))
 				if err := os.Rename(cfg.Dir, cfg.Dir+".broken"); err != nil {
 					t.Fatal(err)
 				}
