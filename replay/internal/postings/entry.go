@@ -63,8 +63,8 @@ func DecodeEntries(dst []Entry, b []byte) (_ []Entry, err error) {
 // UsualEntry is how many bytes an entry takes, as a rule.
 const UsualEntry = 12
 
-// NextEntry returns the first entry of b and what follows it. last is the arrival number of the
-// entry before, 0 if there is none.
+// NextEntry returns the first entry of b, which is not empty, and what follows it. last is the
+// arrival number of the entry before, 0 if there is none. The entry's link is a slice of b.
 func NextEntry(b []byte, last uint64) (e Entry, rest []byte, err error) {
 	low := b[0]
 	length, delta := int(low&maxLength), uint64(low&0x7f)>>lengthBits
