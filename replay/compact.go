@@ -133,10 +133,7 @@ func (l *Log) settle() *snapshot {
 		return s
 	}
 	next := s.next()
-	if l.cfg.Retention > 0 {
-		l.settled = append(l.settled, s.tail[len(s.tail)-s.group:]...)
-	}
-	next.group = 0
+	next.group, next.settled = 0, s.group
 	l.publishLocked(next)
 	return next
 }

@@ -62,7 +62,6 @@ type Log struct {
 	mu        sync.Mutex
 	snap      atomic.Pointer[snapshot] // written under mu
 	spans     *logstore.SpanWriter     // guarded by mu
-	settled   []*Block                 // stay small, but did not join spans yet; guarded by mu
 	unflushed int64                    // bytes of batches since the last flush began; guarded by mu
 	opening   *pebble.Batch            // what Begin commits; nil: it has; guarded by mu
 }

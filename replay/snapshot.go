@@ -35,6 +35,7 @@ type snapshot struct {
 	// that relies on blocks that stay as they are keep to those before.
 	group     int
 	groupBase format.Totals // before the group
+	settled   int           // newest blocks that were a group until a trim, and have not joined spans
 
 	spanned int64   // key of the newest span; 0: none
 	spans   []int64 // the keys of all after floor
@@ -112,6 +113,7 @@ func (s *snapshot) trimTail(m format.Point) {
 		s.tailBytes -= b.memory()
 	}
 	s.tail = append([]*Block(nil), s.tail[i:]...)
+	s.settled = min(s.settled, len(s.tail))
 	s.beforeTail = m
 }
 

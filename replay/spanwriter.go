@@ -20,12 +20,13 @@ func (p *appendCall) joinSpan(b *Block) error {
 
 // joinSettled lets the blocks join that a trim settled.
 func (p *appendCall) joinSettled() error {
-	for _, b := range p.log.settled {
+	n := p.next
+	for _, b := range n.tail[len(n.tail)-n.settled:] {
 		if err := p.joinSpan(b); err != nil {
 			return err
 		}
 	}
-	p.log.settled = nil
+	n.settled = 0
 	return nil
 }
 
