@@ -181,3 +181,40 @@ func TestFillWithoutRoom(t *testing.T) {
 	}
 	complete("without room", false)
 }
+
+// TestRoomAfterLoss frees memory after an edge was lost with its accounts, and gives each of them
+// another edge. Their sets miss the lost one.
+func TestRoomAfterLoss(t *testing.T) {
+	cfg := testConfig()
+	cfg.Memory = 2 * chunkBytes
+	g := newTest(t, cfg)
+	build := func(c Change) {
+		t.Helper()
+		if err := g.Build([]Change{c}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const twice = 20_000 // edges with a second record, which takes memory
+	second := func(n uint64, remove bool) Change {
+		return Change{Edge: Edge{Actor: 1, Subject: 2 + n, Record: twice + n}, Remove: remove}
+	}
+	for n := range uint64(twice) {
+		build(Change{Edge: Edge{Actor: 1, Subject: 2 + n, Record: 1 + n}})
+		build(second(n, false))
+	}
+	lost := Edge{Actor: 1_000_000, Subject: 1_000_001, Record: 1_000_000}
+	for build(Change{Edge: lost}); g.Stats().Incomplete == 0; build(Change{Edge: lost}) {
+		lost = Edge{Actor: lost.Actor + 2, Subject: lost.Subject + 2, Record: lost.Record + 2}
+	}
+	for n := range uint64(twice) {
+		build(second(n, true))
+	}
+	build(Change{Edge: Edge{Actor: lost.Actor, Subject: 2, Record: 3}})
+	build(Change{Edge: Edge{Actor: 2, Subject: lost.Subject, Record: 4}})
+	for _, e := range []*Expr{Of(0, Out, lost.Actor), Of(0, In, lost.Subject)} {
+		r, err := g.Count(t.Context(), e, Limits{})
+		if err != nil || r.Count != 1 || r.Complete {
+			t.Errorf("set %+v: %d members, complete: %t, %v; expected one of two", e.Set, r.Count, r.Complete, err)
+		}
+	}
+}

@@ -268,7 +268,12 @@ func (g *Graph) pairLocked(e Edge) (actor, subject uint32, ok bool) {
 	find := func(uid uint64) uint32 {
 		n, found := g.accounts.find(uid)
 		if !found && g.accountRoomLocked() {
-			return g.accounts.add(uid)
+			n, found = g.accounts.add(uid), true
+			if g.lost { // its sets may miss edges
+				for _, x := range g.indexes[:2*len(g.cfg.Sources)] {
+					x.incomplete.Add(n)
+				}
+			}
 		}
 		ok = ok && found
 		return n
