@@ -70,7 +70,8 @@ func (e *refusedError) advice() string {
 		return "it sends us elsewhere, where we do not follow: give that address with --relay"
 	case e.code == http.StatusTooManyRequests:
 		return "it takes no more connections from here for now: end other consumers on this machine; it is tried again"
-	case e.code == http.StatusBadRequest && e.name == "": // else a relay has understood, and refuses
+	case e.code < 200, e.code == http.StatusUpgradeRequired,
+		e.code == http.StatusBadRequest && e.name == "": // else a relay has understood, and refuses
 		return "it does not speak websocket there, or speaks TLS only: check --relay, wss:// for TLS, ws:// without"
 	case e.code >= 500:
 		return "it, or the proxy before it, is in trouble; it is tried again"

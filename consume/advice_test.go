@@ -168,6 +168,8 @@ func TestAdviceOfErrors(t *testing.T) {
 		"it does not answer: check host":        os.ErrDeadlineExceeded,
 		"it sends us elsewhere":                 &refusedError{code: 308},
 		"there is no com.atproto.sync.subscrib": &refusedError{code: 405},
+		"it does not speak websocket":           &refusedError{code: 426},
+		"it does not speak websocket there":     &refusedError{code: 101},
 	} {
 		if got := advice(fmt.Errorf("dial the relay: %w", err)); !strings.HasPrefix(got, want) {
 			t.Errorf("%v: %q, want %q", err, got, want)
@@ -207,6 +209,33 @@ func TestProxyRefuses(t *testing.T) {
 			}
 			if got := advice(err); !strings.Contains(got, "NO_PROXY") {
 				t.Errorf("advice %q", got)
+			}
+		})
+	}
+}
+
+// TestSocksProxies: proxies of both SOCKS schemes are asked for the relay by its name.
+func TestSocksProxies(t *testing.T) {
+	for _, scheme := range []string{"socks5", "socks5h"} {
+		t.Run(scheme, func(t *testing.T) {
+			near, far := net.Pipe()
+			asked := make(chan string, 1)
+			go func() { // ends with the pipe; RFC 1928
+				request := make([]byte, 3+5+len("relay.test"))
+				_, _ = io.ReadFull(far, request[:3])
+				_, _ = far.Write([]byte{5, 0})
+				_, _ = io.ReadFull(far, request[3:])
+				asked <- string(request[8:])
+				far.Close()
+			}()
+			hooks := testHooks{
+				dial:  func(context.Context, string, string) (net.Conn, error) { return near, nil },
+				proxy: http.ProxyURL(&url.URL{Scheme: scheme, Host: "proxy.test:1080"}),
+			}
+			_, err := open(t.Context(), &Config{hooks: hooks}, "wss://relay.test")
+			near.Close()
+			if got := <-asked; got != "relay.test" {
+				t.Errorf("the proxy was asked for %q: %v", got, err)
 			}
 		})
 	}

@@ -134,6 +134,11 @@ func upgrade(ctx context.Context, address string, cfg *Config, d *websocket.Dial
 	var proxy *url.URL
 	d.Proxy = func(r *http.Request) (_ *url.URL, err error) {
 		proxy, err = cfg.hooks.proxy(r)
+		if proxy != nil && proxy.Scheme == "socks5h" { // gorilla's socks5 looks no name up either
+			socks := *proxy
+			socks.Scheme = "socks5"
+			proxy = &socks
+		}
 		return proxy, err
 	}
 	defer func() {

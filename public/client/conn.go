@@ -144,6 +144,11 @@ func (c *Client) upgrade(ctx context.Context, d *websocket.Dialer, address strin
 	var proxy *url.URL
 	d.Proxy = func(r *http.Request) (_ *url.URL, err error) {
 		proxy, err = c.hooks.proxy(r)
+		if proxy != nil && proxy.Scheme == "socks5h" { // gorilla's socks5 looks no name up either
+			socks := *proxy
+			socks.Scheme = "socks5"
+			proxy = &socks
+		}
 		return proxy, err
 	}
 	defer func() {

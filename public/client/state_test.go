@@ -338,6 +338,31 @@ func TestProxyRefuses(t *testing.T) {
 	}
 }
 
+// TestSocksProxies: proxies of both SOCKS schemes are asked for the server by its name.
+func TestSocksProxies(t *testing.T) {
+	c := newOf(t, Config{URL: "wss://a.test"})
+	for _, scheme := range []string{"socks5", "socks5h"} {
+		c.hooks.proxy = http.ProxyURL(&url.URL{Scheme: scheme, Host: "proxy.test:1080"})
+		asked := ""
+		ours, theirs := net.Pipe()
+		var proxy sync.WaitGroup
+		proxy.Go(func() { // RFC 1928
+			defer theirs.Close()
+			request := make([]byte, 3+5+len("a.test"))
+			_, _ = io.ReadFull(theirs, request[:3])
+			_, _ = theirs.Write([]byte{5, 0})
+			_, _ = io.ReadFull(theirs, request[3:])
+			asked = string(request[8:])
+		})
+		c.hooks.dial = func(context.Context, string, string) (net.Conn, error) { return ours, nil }
+		_, err := c.dial(t.Context(), c.servers[0], "")
+		ours.Close()
+		if proxy.Wait(); asked != "a.test" {
+			t.Errorf("%s: the proxy was asked for %q: %v", scheme, asked, err)
+		}
+	}
+}
+
 // TestRefusalOf reads what servers answer instead of a subscription.
 func TestRefusalOf(t *testing.T) {
 	for body, want := range map[string]string{
